@@ -15,6 +15,7 @@ from .base.version import FAIRSEQ_VERSION, __version__
 
 EXPORTS = {  # name -> module, which is imported when the name is used
     **dict.fromkeys(("Positions", "Scheme", "option", "register"), "core.schemes"),
+    "decay_groups": "core.schemes.decay",
     **dict.fromkeys(("LowRank", "Relative", "RelativeIndex", "Rotation", "Shift", "Terms", "Window", "precise"), "core.terms"),
     **dict.fromkeys(("PositionBias", "PositionalAttention", "position_bias"), "core.modules"),
     **dict.fromkeys(
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not call __getat
     from .core.schemes import Scheme as Scheme
     from .core.schemes import option as option
     from .core.schemes import register as register
+    from .core.schemes.decay import decay_groups as decay_groups
     from .core.terms import LowRank as LowRank
     from .core.terms import Relative as Relative
     from .core.terms import RelativeIndex as RelativeIndex

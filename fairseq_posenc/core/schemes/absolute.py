@@ -14,7 +14,8 @@ from .base import Scheme, Settings, register
 class Absolute(Scheme):
     """``x_i = w_i + p_i``: one learned vector per position, added to the word embeddings.
 
-    ``weight`` is (n, D). Positions count the tokens that are not padding, from 0.
+    ``weight`` is (n, D). Positions count the tokens that are not padding, from 0. It decays, as in BERT's code, which exempts
+    norms and biases alone.
     """
 
     name = "absolute"
@@ -25,7 +26,7 @@ class Absolute(Scheme):
     inductive = False
     translation_invariant = False
     interpretable = False
-    position_vectors = ("weight",)
+    position_vectors = decays = ("weight",)
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)

@@ -87,6 +87,9 @@ class Scheme(nn.Module):
 
     A subclass is one file: it declares itself by the class attributes below, makes its parameters in ``__init__`` and turns
     them into terms in :meth:`layer_terms` (or :meth:`embed`, or :meth:`input_terms`).
+
+    Of its parameters, those in :attr:`decays` decay with ``--no-decay positions``: linear maps, as all of a model do, and what
+    decays in the source's code. Tables, biases and scales do not.
     """
 
     name: ClassVar[str]  # in expressions, in parameter names and, with "_", before the names of its options
@@ -103,6 +106,7 @@ class Scheme(nn.Module):
     alone: ClassVar[bool] = True  # means something without another scheme
     has_causal_form: ClassVar[bool] = True  # with which a cache of keys agrees
     reads_input: bool = False  # has its terms from :meth:`input_terms`
+    decays: ClassVar[tuple[str, ...]] = ()  # names of parameters that weight decay shrinks
     position_vectors: ClassVar[tuple[str, ...]] = ()  # names of tables (…, n, width) with a vector per position
     share_heads: ClassVar[bool] = False  # the source's own choice, where no option is given
     share_layers: ClassVar[bool] = False

@@ -36,6 +36,7 @@ class Cable(Scheme):
     )
     reads_input = True
     interpretable = False
+    decays = ("weight",)
     has_causal_form = False
 
     @dataclass(frozen=True)

@@ -45,6 +45,8 @@ class Deberta(OffsetTableScheme):
 
     With ``--deberta-buckets s``, as in DeBERTa v2 and v3, the :func:`log_bucket` of an offset replaces it in these formulas, and
     s replaces k; ``--max-relative-position`` is then the largest distance with a bucket of its own.
+
+    The table decays, as in the authors' code, which exempts norms and biases alone.
     """
 
     name = "deberta"
@@ -52,6 +54,7 @@ class Deberta(OffsetTableScheme):
     source = "He et al. 2021; Huang et al. 2021, eq. 13"
     family, advice = "vectors by offset", "as m4, with projected vectors: good from little training, slower than biases"
     interpretable = False
+    decays = ("weight", "key_projection", "query_projection")
     scale_factor = 3.0
 
     @dataclass(frozen=True)

@@ -25,7 +25,8 @@ class Floater(Scheme):
     Hermite's cubic interpolation between; a fixed grid, so that a longer sequence has the same positions where a shorter one has
     any.
 
-    h starts near 0, and so all tokens at nearly the same p, which makes it slow in the order task of FIDELITY.md.
+    h starts near 0, and so all tokens at nearly the same p, which makes it slow in the order task of FIDELITY.md. W_1 and W_2
+    decay, as everything does in their code.
     """
 
     name = "floater"
@@ -36,6 +37,7 @@ class Floater(Scheme):
     interpretable = False
     parallelisable = False
     keeps_float32 = True
+    decays = ("weight1", "weight2")
     honours = ("position_share_layers",)
 
     @dataclass(frozen=True)

@@ -18,11 +18,14 @@ class ProjectedPositions(Scheme):
       ``weight`` is (n, D), ``query_projection`` and ``key_projection`` are (1, 1, D, D), for all layers.
     - ``equation``: the bare equation. Its scores are 2,000 times smaller at first, and it learns slowly.
     - ``head``: each layer has p, (layers, 1, n, d), and projections, (layers, 1, d, d), for all heads.
+
+    p and the projections decay, as in their code, where everything does.
     """
 
     inductive = False
     translation_invariant = False
     position_vectors = ("weight",)
+    decays: ClassVar[tuple[str, ...]] = ("weight", "query_projection", "key_projection")
     honours: ClassVar[tuple[str, ...]] = ("position_share_layers",)
 
     def __init__(self, settings: Settings, options: Any) -> None:

@@ -31,6 +31,7 @@ class RelativeLogits(Scheme):
     source = "Thinking Machines Lab 2026 (Inkling)"
     family, advice = "vectors by offset", "as shaw's keys, of rank 16: each query mixes a few curves over the offset"
     interpretable = False
+    decays = ("projection",)
 
     @dataclass(frozen=True)
     class Options:

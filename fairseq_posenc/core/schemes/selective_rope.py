@@ -28,6 +28,7 @@ class SelectiveRope(Scheme):
     family, advice = "rotations", "as rope, with angles that depend on the words between"
     reads_input = True
     interpretable = False
+    decays = ("down", "up")
     has_causal_form = False
 
     @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -92,6 +92,7 @@ class InputSynthesizer(Synthesizer):
 
     reads_input = True
     interpretable = False
+    decays: ClassVar[tuple[str, ...]] = ("weight1",)
 
     def __init__(self, settings: Settings, options: Any) -> None:
         super().__init__(settings, options)
@@ -123,6 +124,7 @@ class SynthesizerDense(InputSynthesizer):
     name = "synthesizer_dense"
     equation = "e = (W₂ relu(W₁ x_i))_j"
     advice = "scores of the query's word for each position, without keys"
+    decays = (*InputSynthesizer.decays, "weight2")
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)
@@ -145,6 +147,7 @@ class SynthesizerFactorizedDense(InputSynthesizer):
     name = "synthesizer_factorized_dense"
     equation = "e = A(x_i)_{j mod a} B(x_i)_{⌊j/a⌋}"
     advice = "as synthesizer_dense, from two factors"
+    decays = (*InputSynthesizer.decays, "tiled_weight", "stretched_weight")
 
     @dataclass(frozen=True)
     class Options:

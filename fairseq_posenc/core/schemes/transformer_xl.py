@@ -29,6 +29,7 @@ class TransformerXL(Scheme):
     source = "Dai et al. 2019, §3.3"
     family, advice = "vectors by offset", "queries meet sinusoids of the offset, so that any length has some"
     interpretable = False
+    decays = ("projection",)
     honours = ("position_share_layers", "position_scale_factor")
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:

@@ -22,13 +22,15 @@ class Untied(ProjectedPositions):
     parameters, ``head`` is eq. 14 of Huang et al. 2021.
 
     Together with ``reset``, θ_1 and θ_2 (``--untied-theta``) are ``vectors`` c_1, c_2 of size D that are projected like p,
-    ``θ = (c U^Q)·(c U^K) / sqrt(2d)`` per head, so that all correlations start at one scale; or plain ``scalars``.
+    ``θ = (c U^Q)·(c U^K) / sqrt(2d)`` per head, so that all correlations start at one scale, and decay as p does; or plain
+    ``scalars``.
     """
 
     name = "untied"
     equation = "e = (q·k + (p_i U^Q)·(p_j U^K)) / √(2d)"
     source = "Ke et al. 2021, §3.1; Huang et al. 2021, eq. 14"
     family, advice = "untied positions (TUPE)", "positions that never mix with words; [CLS] as the other tokens (TUPE-A, tied)"
+    decays = (*ProjectedPositions.decays, "cls")
     scale_factor = 2.0
     honours = (*ProjectedPositions.honours, "position_scale_factor")
 

@@ -1,7 +1,8 @@
 """Names of parameters in state dicts, and loading of state dicts."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,8 @@ FORMAT_KEY, FORMAT = "fairseq_posenc_format", 1
 
 LEARNING_RATES = "lr", "lr_old"
 """The options of an optimizer's group that training changes: the learning rate, and with NAG that of the update before."""
+NO_DECAY = "no_decay"
+"""The option of an optimizer's group whose parameters do not decay, by ``--no-decay``; its value."""
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups)\.(\d+)\.")
 
@@ -54,6 +57,26 @@ def count_layers(names: Iterable[str]) -> int:
 def head_names(names: Iterable[str]) -> list[str]:
     """Return the names of the classification heads, from the names of parameters."""
     return sorted({name.removeprefix(CLASSIFICATION).split(".")[0] for name in names if name.startswith(CLASSIFICATION)})
+
+
+def require_same_groups(saved: Sequence[dict[str, Any]], groups: Sequence[dict[str, Any]]) -> None:
+    """Check, before an optimizer's state is loaded, that it belongs to the same groups of parameters.
+
+    Raises:
+        InputError: others were exempt from weight decay, or the numbers of groups differ.
+    """
+    before, now = ([group.get(NO_DECAY, "") for group in some] for some in (saved, groups))
+    if before != now:
+        kinds = [f"--no-decay {','.join(filter(None, names)) or 'left out'}" for names in (before, now)]
+        raise InputError(
+            f"the optimizer's state in the checkpoint is of {len(before)} groups of parameters ({kinds[0]}), and this training "
+            f"has {len(now)} ({kinds[1]}). Repeat the checkpoint's, or start from its weights: --finetune-from-model"
+        )
+
+
+def override(group: dict[str, Any], options: Mapping[str, Any] | None) -> None:
+    """Give an optimizer's group other options, but no weight decay to what is exempt."""
+    group.update({name: value for name, value in (options or {}).items() if name != "weight_decay" or NO_DECAY not in group})
 
 
 def load_into(model: nn.Module, state: StateDict, fault: str) -> None:

@@ -9,7 +9,7 @@ from fairseq.optim import register_optimizer
 from torch import Tensor, nn
 
 from ...base.errors import InputError
-from .settings import MASTER, AdamConfig, AdamOptimizer, by_parameter
+from .settings import MASTER, AdamConfig, AdamOptimizer, by_parameter, exempt, flat_parts
 
 NAME = "fused_adam"
 
@@ -38,7 +38,7 @@ class FusedAdam(AdamOptimizer):
 
     def __init__(self, cfg: AdamConfig, params: Iterable[nn.Parameter]) -> None:
         super().__init__(cfg)
-        self._parameters: list[Tensor] = list(params)
+        self._parameters: list[Tensor] = sorted(params, key=lambda p: exempt(p) != "")
         if others := {p.dtype for p in self._parameters} - {torch.float32, torch.bfloat16}:
             raise InputError(f"--optimizer {NAME} trains in float32 or bfloat16 (--bf16), not in {', '.join(map(str, others))}")
         self._master = nn.Parameter(torch.cat([p.detach().flatten().float() for p in self._parameters]))
@@ -49,7 +49,7 @@ class FusedAdam(AdamOptimizer):
         self._updates = 0
         self._factor: float | Tensor = 1.0
         self._gathered = False
-        self._optimizer: Any = torch.optim.AdamW([self._master], fused=True, **self.optimizer_config)
+        self._optimizer: Any = torch.optim.AdamW(flat_parts(self._master, self._parameters), fused=True, **self.optimizer_config)
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
@@ -79,11 +79,12 @@ class FusedAdam(AdamOptimizer):
         factor = self._factor
         scale_of = factor.reciprocal() if isinstance(factor, Tensor) else self._master.new_full((), 1 / factor)
         self._optimizer.grad_scale, self._optimizer.found_inf = scale_of, self.failed
-        (group,) = self.param_groups
-        eps = group["eps"]
-        group["eps"] = eps / math.sqrt(1 - group["betas"][1] ** self._updates)
+        eps, (_, beta2) = self.param_groups[0]["eps"], self.param_groups[0]["betas"]
+        for group in self.param_groups:
+            group["eps"] = eps / math.sqrt(1 - beta2**self._updates)
         self._optimizer.step()
-        group["eps"] = eps
+        for group in self.param_groups:
+            group["eps"] = eps
         torch._foreach_copy_(self._parameters, self._weights)
 
     def state_dict(self) -> dict[str, Any]:

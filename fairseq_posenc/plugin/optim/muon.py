@@ -14,6 +14,8 @@ from .settings import AdamConfig, AdamOptimizer
 NAME = "muon"
 MATRIX = "muon"
 """The ``param_group`` of a parameter that Muon updates; fairseq's copies of parameters in float32 keep this attribute."""
+MOMENTUM = "momentum"
+"""The option that Muon's group has, and AdamW's has not."""
 
 
 @dataclass
@@ -38,13 +40,15 @@ class MuonWithAdamW(torch.optim.Optimizer):
     ) -> None:
         common = {name: settings[name] for name in ("lr", "weight_decay")}
         muon = torch.optim.Muon(matrices, momentum=momentum, adjust_lr_fn="match_rms_adamw", **common)
-        self._parts = [muon, *([torch.optim.AdamW(others, **settings)] if others else [])]
-        super().__init__([group for part in self._parts for group in part.param_groups], {})
+        adamw = [torch.optim.AdamW(others, **settings)] if others else []
+        self._parts = {MOMENTUM in part.param_groups[0]: part for part in (muon, *adamw)}
+        super().__init__([group for part in self._parts.values() for group in part.param_groups], {})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # fairseq gives no closure
-        for part, group in zip(self._parts, self.param_groups, strict=True):
-            part.param_groups, part.state = [group], self.state  # those that a checkpoint was loaded into
+        for group in self.param_groups:  # into which a checkpoint was loaded, and which may be divided
+            part = self._parts[MOMENTUM in group]
+            part.param_groups, part.state = [group], self.state
             part.step()
 
 

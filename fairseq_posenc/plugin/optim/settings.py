@@ -4,17 +4,19 @@ import ast
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer
 from omegaconf import II
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...base.errors import InputError, flag_of
 
 MASTER = "master"
 """The entry of an optimizer's state with the float32 weights, where the model's are rounded."""
+EXEMPT = "no decay: "
+"""What the ``param_group`` of a parameter that does not decay begins with; the value of ``--no-decay`` follows."""
 
 
 @dataclass
@@ -31,6 +33,28 @@ def by_parameter(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     """Return views of a flat tensor, in the parameters' shapes."""
     parts = flat.split([p.numel() for p in parameters])
     return [part.view_as(p) for part, p in zip(parts, parameters, strict=True)]
+
+
+def exempt(p: Tensor) -> str:
+    """Return the value of ``--no-decay`` by which a parameter does not decay; "" if it does."""
+    mark = getattr(p, "param_group", "")
+    return mark.removeprefix(EXEMPT) if mark.startswith(EXEMPT) else ""
+
+
+def flat_parts(flat: nn.Parameter, parameters: Sequence[Tensor]) -> list[nn.Parameter]:
+    """Return a flat copy of parameters and its gradient as one parameter, or as two of which the second does not decay.
+
+    Args:
+        parameters: those that do not decay last.
+    """
+    decaying = sum(p.numel() for p in parameters if not exempt(p))
+    if decaying == flat.numel():
+        return [flat]
+    gradient = cast(Tensor, flat.grad)
+    parts = [nn.Parameter(flat.detach()[:decaying]), nn.Parameter(flat.detach()[decaying:])]
+    parts[0].grad, parts[1].grad = gradient[:decaying], gradient[decaying:]
+    vars(parts[1])["param_group"] = vars(parameters[-1])["param_group"]
+    return [part for part in parts if part.numel()]
 
 
 class AdamOptimizer(FairseqOptimizer):

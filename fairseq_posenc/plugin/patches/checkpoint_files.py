@@ -9,7 +9,7 @@ import torch
 from ...base.files import atomic_write, require_writable
 from ...base.patching import ModuleProxy, wrap
 from ..checkpoint import loading
-from ..checkpoint.state_dict import LEARNING_RATES
+from ..checkpoint.state_dict import LEARNING_RATES, override, require_same_groups
 
 
 def load_weights_only() -> None:
@@ -121,9 +121,11 @@ def options_of_this_training() -> None:
     def load_state_dict(load, optimizer, state, optimizer_overrides=None):
         state_of_group = ("params", *LEARNING_RATES)
         given = [{name: value for name, value in group.items() if name not in state_of_group} for group in optimizer.param_groups]
+        require_same_groups(state["param_groups"], given)
         load(optimizer, state)
         for group, options in zip(optimizer.param_groups, given, strict=True):
-            group.update({**options, **(optimizer_overrides or {})})
+            group.update(options)
+            override(group, optimizer_overrides)
 
 
 def float32_weights() -> None:

@@ -183,15 +183,26 @@ def user_modules_with_flags() -> None:
 def programs_in_the_pipeline() -> None:
     """Run all programs of fairseq within the pipeline of :mod:`..run`. Can be removed when the last of its steps can."""
     from fairseq.distributed import utils
-    from fairseq.trainer import Trainer
 
     from ..run import program_run
 
     wrap(utils, "call_main")(program_run.call_main)
-    wrap(Trainer, "_build_optimizer")(program_run.build_optimizer)
+
+
+def groups_of_parameters() -> None:
+    """Let optimizers treat parameters differently, by their places in the model. Can be removed when fairseq tells them names."""
+    from fairseq import optim
+    from fairseq.trainer import Trainer
+
+    from ..run import no_decay, program_run
+
+    wrap(Trainer, "__init__")(program_run.mark_parameters)
+    wrap(optim, "build_optimizer")(no_decay.build_optimizer)
+    wrap(optim.FP16Optimizer, "build_fp32_params")(no_decay.build_fp32_params)
 
 
 PATCHES = (
     generate_through_call_main, user_modules_with_flags, user_dir_imported_first, report_what_is_missing,
     faults_of_flags_in_one_line, flags_of_models_in_help, programs_in_the_pipeline,
+    groups_of_parameters,
 )  # fmt: skip

@@ -27,7 +27,7 @@ from ..optim.fused_adam import NAME as FUSED_ADAM
 from ..processes import graceful_stop, interrupts, launchers
 from ..processes.exits import INTERRUPTED, REFUSED, exit_together, leave_process_group, reason_for_user, refuse
 from ..processes.group import free_port, without_gpus
-from . import checks, hydra_job, readers, refusals, session
+from . import checks, hydra_job, no_decay, readers, refusals, session
 from .non_blocking_trainer import NonBlockingTrainer
 
 NEED_A_MODEL = {f"fairseq_cli.{name}" for name in ("generate", "interactive", "eval_lm", "validate")}
@@ -202,11 +202,12 @@ def choose_trainer(run: ProgramRun) -> Iterator[None]:
         yield
 
 
-def build_optimizer(build: Callable, trainer: Trainer) -> None:
-    """Build a trainer's optimizer; the parameters for Muon are marked before, since fairseq gives it no names."""
-    if trainer.cfg.optimizer._name == muon.NAME:
-        muon.mark_matrices(trainer.model)
-    build(trainer)
+def mark_parameters(init: Callable, trainer: Trainer, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+    """Make a trainer, and mark the parameters for Muon and those that do not decay: fairseq tells optimizers no names."""
+    init(trainer, cfg, task, model, *args, **kwargs)
+    if cfg.optimizer._name == muon.NAME:
+        muon.mark_matrices(model)
+    no_decay.mark(model, no_decay.kinds_of(cfg))
 
 
 @contextmanager

@@ -13,10 +13,12 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from ...base.errors import InputError
+from ...core.schemes.decay import KINDS
 from ..batches.batch_warmup import OPTION
 from ..models.building import ONE_SHAPE
 from ..options.option_set import ENCODER_OPTIONS
 from ..processes.group import without_gpus
+from .no_decay import kinds_of
 
 METRICS = {True: {"accuracy", "bleu", "f1", "order_accuracy"}, False: {"loss", "nll_loss", "order_loss", "ppl"}}
 """Those of which more is better, and those of which less is."""
@@ -36,12 +38,15 @@ UPDATES: dict[str, Condition] = {
     "--criterion {criterion._name}": lambda s: not CRITERION_REGISTRY[s.criterion._name].logging_outputs_can_be_summed(),
     "--deepspeed-config with ZeRO": lambda s: s.zero > 0,
     "--deepspeed-config with ZeRO stage 3": lambda s: s.zero == 3,
+    "--ddp-backend fully_sharded": lambda s: str(s.distributed_training.ddp_backend) == "fully_sharded",
     "--fp16": lambda s: s.common.fp16,
     "--fp16 without --fp16-no-flatten-grads": lambda s: (
         s.common.fp16 and not (s.common.memory_efficient_fp16 or s.common.bf16 or s.common.fp16_no_flatten_grads)
     ),
     "--memory-efficient-bf16": lambda s: s.common.memory_efficient_bf16,
     "--memory-efficient-fp16": lambda s: s.common.memory_efficient_fp16,
+    "--no-decay": lambda s: kinds_of(s) != [],
+    "--optimizer composite": lambda s: s.optimizer._name == "composite",
     "--optimizer fused_adam": lambda s: s.optimizer._name == "fused_adam",
     "--optimizer muon": lambda s: s.optimizer._name == "muon",
     "--optimizer stable_adamw": lambda s: s.optimizer._name == "stable_adamw",
@@ -55,6 +60,7 @@ EXCLUDED = {
     "--optimizer fused_adam": (*HALF_PRECISION, "--amp", "--fp16", "--store-ema", "--criterion {criterion._name}"),
     "--deepspeed-config with ZeRO": (*HALF_PRECISION, "--amp", "--compile", "--optimizer fused_adam", "--optimizer muon"),
     "--deepspeed-config with ZeRO stage 3": ("--store-ema",),
+    "--no-decay": ("--ddp-backend fully_sharded", "--optimizer composite"),  # where parameters are joined or divided otherwise
 }
 """Optimizers and ZeRO, with the other flags of :data:`UPDATES` that they exclude."""
 
@@ -75,6 +81,10 @@ REFUSALS: dict[str, tuple[Condition, str]] = {
     "--batch-warmup-updates": (
         lambda s: getattr(s.optimization, OPTION, 0) and (max(s.optimization.update_freq) == 1 or s.common.fp16 or s.common.amp),
         "it needs an --update-freq above 1, to which batches grow, and neither --fp16 nor --amp, which skip updates",
+    ),
+    "--no-decay {optimization.no_decay}": (
+        lambda s: set(kinds_of(s)) - {*KINDS},
+        f"it is a list of {', '.join(KINDS)}, joined by commas",
     ),
     "--max-update {optimization.max_update}": (
         lambda s: _decays_to_zero_early(s.lr_scheduler, s.optimization),

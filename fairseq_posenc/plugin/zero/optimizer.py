@@ -8,6 +8,8 @@ import torch
 from fairseq.optim import FairseqOptimizer
 from torch import Tensor
 
+from ..checkpoint.state_dict import override
+
 
 class EngineOptimizer(FairseqOptimizer):
     """An optimizer whose gradients and step are the engine's.
@@ -83,4 +85,4 @@ class EngineOptimizer(FairseqOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
         self._load(state_dict)
         for group in self.param_groups:
-            group.update(optimizer_overrides or {})
+            override(group, optimizer_overrides)

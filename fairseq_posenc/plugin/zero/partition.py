@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, distributed
 
 from ...base.errors import InputError
-from ..checkpoint.state_dict import LEARNING_RATES
+from ..checkpoint.state_dict import LEARNING_RATES, require_same_groups
 
 MASTER = "master"  # the float32 weights, next to the optimizer's own names: exp_avg, exp_avg_sq, step …
 SCALER = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")  # the changing state of a dynamic loss scale
@@ -125,8 +125,7 @@ def restore(engine: Any, parts: list[dict[str, Any]]) -> None:
             _fill(master, pieces, states, MASTER)
             _restore_state(engine.optimizer.optimizer.state[master], master, pieces, states)
     settings, saved = _settings(engine), parts[0]["groups"]
-    if len(settings) != len(saved):
-        raise RuntimeError(f"the optimizer has {len(settings)} groups of parameters, and the checkpoint's had {len(saved)}")
+    require_same_groups(saved, settings)
     for group, values in zip(settings, saved, strict=True):
         group.update({name: values[name] for name in LEARNING_RATES if name in values})  # others are those of this training
     if engine.optimizer.loss_scaler.dynamic:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from collections.abc import Iterator
 from itertools import product
@@ -210,6 +211,15 @@ class Plan(Strict):
         if self.budget.tokens is not None:
             return -(-self.budget.tokens // (self.tokens_per_sample * self.batch_size))
         return self.budget.updates
+
+    @property
+    def decay(self) -> str:
+        """What weight decay shrinks, in words."""
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        for name in ("--weight-decay", "--no-decay"):
+            parser.add_argument(name)
+        found, _ = parser.parse_known_args(shlex.split(RECIPE + self.train))
+        return f"weight decay {found.weight_decay} of all parameters{(found.no_decay and f' but {found.no_decay}') or ''}"
 
     def seeds_of(self, name: str) -> int:
         """Return the number of runs of a scheme."""

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.plugin.zero import partition
 
 NUMELS = {"wide": 11, "narrow": 1, "square": 9}
@@ -156,7 +157,7 @@ def test_only_what_changes_of_the_loss_scale_and_the_groups_is_taken(engines):
             "square has 9 numbers, and",
         ),
         (lambda part: [each.pop("exp_avg") for each in part["parameters"].values()], "exp_avg of the parameter wide is not in"),
-        (lambda part: part["groups"].append({}), "1 groups of parameters, and the checkpoint's had 2"),
+        (lambda part: part["groups"].append({}), "of 2 groups of parameters .* has 1"),
     ],
     ids=["unknown", "larger", "no state", "groups"],
 )
@@ -166,7 +167,7 @@ def test_what_does_not_fit_is_named(engines, change, message):
     (master,) = engine.optimizer.single_partition_of_fp32_groups
     engine.optimizer.optimizer.state[master] |= {"exp_avg": torch.zeros_like(master), "step": 7}  # as DeepSpeed makes it
     change(part)
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises((RuntimeError, InputError), match=message):
         partition.restore(engine, [part])
 
 

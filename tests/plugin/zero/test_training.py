@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from training_runs import UPDATES, Training, assert_same_curve, call, deepspeed_launcher, launcher, needs_deepspeed, torchrun
 
 pytestmark = needs_deepspeed
@@ -62,6 +63,20 @@ def test_batches_grow_as_without_zero(train, stage):
     expected = train(*flags, launch=launcher())
     assert len({values["wpb"] for values in expected.curve.values()}) >= 3
     assert_same_curve(train(*flags, "--deepspeed-config", f"zero{stage}", launch=launcher()), expected)
+
+
+@pytest.mark.parametrize("stages", [(1, 1), *(pytest.param(pair, marks=pytest.mark.slow) for pair in ((2, 3), (3, 1)))], ids=str)
+def test_what_does_not_decay_also_after_a_resume(train, stages):
+    """Gradients of 1e-30 are none to Adam, so that weights only decay."""
+    flags = ("--lr", 0.5, "--end-learning-rate", 0.5, "--warmup-updates", 0, "--clip-norm", 1e-30, "--adam-eps", 1e-6)
+    weights, save_dir = [], None
+    for updates, (stage, decay) in enumerate(zip(stages, (0, 0.5), strict=True), start=1):
+        config = ("--no-decay", "norms,biases,positions", "--deepspeed-config", f"zero{stage}", "--weight-decay", decay)
+        save_dir = train(*flags, *config, updates=updates, save_dir=save_dir, launch=launcher()).save_dir
+        weights.append(torch.load(save_dir / "consolidated.pt", weights_only=True)["model"])
+    for name, p in weights[0].items():
+        exempt = any(word in name for word in ("norm", "bias", ".positions."))
+        torch.testing.assert_close(weights[1][name], p if exempt else p * 0.75, rtol=1e-6, atol=1e-25)
 
 
 @pytest.mark.slow
