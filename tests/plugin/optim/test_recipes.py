@@ -30,6 +30,7 @@ def test_the_numbers_are_the_papers():
     assert tokens(optimization["batch_warmup_updates"]) == pytest.approx(50e9, rel=1e-3)
     assert tokens(optimization["max_update"]) == pytest.approx(1.719e12, rel=1e-3)
     assert recipe["optimizer"]["weight_decay"] * optimization["lr"][0] == pytest.approx(1e-5)
+    assert optimization["no_decay"] == "norms,biases,positions"  # rope has no parameters
     assert saved["keep_interval_updates_pattern"] % saved["save_interval_updates"] == 0
 
 

@@ -48,11 +48,17 @@ def test_the_page_is_one_file_whose_wide_parts_scroll(written):
         "1 & 2",
         "reproduced",
         "(unigram: no context)",
+        "weight decay 0.01 of all parameters; text",
         "raffel (4)",
         "--positions tisa",
         "ab" * 32,
     ):
         assert text in page.text
+
+
+def test_what_does_not_decay_is_said():
+    plan = make_plan(SCHEMES).model_copy(update={"train": "--weight-decay 0.1 --no-decay norms,biases"})
+    assert "; weight decay 0.1 of all parameters but norms,biases; text" in report.setting(plan, [])
 
 
 def test_all_forms_have_the_same_numbers(written):
