@@ -91,7 +91,11 @@ class DeepSpeedOptions:
         """
         communication.limit_waiting(self.timeout)  # again, in a process that call_main made
         completed = self._complete(run.cfg)
-        if self.zero.stage > 0:
+        if self._assigns_whole_tensors(run.cfg):
+            from .plugin.zero.whole_tensors import WholeTensorTrainer
+
+            run.trainer = WholeTensorTrainer
+        elif self.zero.stage > 0:
             if not run.cfg.checkpoint.no_save:
                 sharded_checkpoint.require_shared(Path(run.cfg.checkpoint.save_dir))
             if without_gpus(run.cfg):
@@ -102,6 +106,17 @@ class DeepSpeedOptions:
             run.trainer = functools.partial(DeepSpeedTrainer, deepspeed_config=completed)
         with self._lost_peers_named(run.cfg):
             yield
+
+    def _assigns_whole_tensors(self, cfg: Any) -> bool:
+        """Return whether the optimizer cannot use DeepSpeed's division of tensors; raises InputError with what only that has."""
+        from .plugin.optim import WHOLE_TENSORS
+
+        whole = self.zero.stage == 1 and cfg.optimizer._name in WHOLE_TENSORS
+        if whole and self.zero.offload_optimizer:
+            raise InputError(
+                f"--deepspeed-config {self.zero.source} has offload_optimizer, which is not for --optimizer {cfg.optimizer._name}"
+            )
+        return whole
 
     def _complete(self, cfg: Any) -> dict[str, Any]:
         """Return DeepSpeed's configuration, if no process finds a fault in it."""
@@ -124,6 +139,8 @@ class DeepSpeedOptions:
         """At the end of training with ZeRO, write consolidated.pt from the last checkpoint, or log why it is not written."""
         saving = run.cfg.checkpoint
         if not (self.zero.stage > 0 and self.consolidates) or saving.no_save or run.cfg.distributed_training.distributed_rank:
+            return
+        if self._assigns_whole_tensors(run.cfg):  # checkpoints are plain
             return
         last = Path(saving.save_dir) / "checkpoint_last.pt"
         out = last.with_name("consolidated.pt")

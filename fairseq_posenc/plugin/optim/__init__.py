@@ -8,4 +8,7 @@ import fairseq.models  # noqa: F401 - first, because the start-up hook imports t
 
 from . import fused_adam, muon, stable_adamw, warmup_stable_decay
 
-__all__ = ["fused_adam", "muon", "stable_adamw", "warmup_stable_decay"]
+WHOLE_TENSORS = (stable_adamw.NAME, muon.NAME)
+"""The optimizers that compute on whole tensors, of which ZeRO therefore assigns whole ones to processes."""
+
+__all__ = ["WHOLE_TENSORS", "fused_adam", "muon", "stable_adamw", "warmup_stable_decay"]

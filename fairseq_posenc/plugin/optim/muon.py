@@ -26,27 +26,23 @@ class MuonConfig(AdamConfig):
 
 
 class MuonWithAdamW(torch.optim.Optimizer):
-    """Muon (Jordan et al. 2024) for ``matrices``, and AdamW for ``others``, as one optimizer of two groups.
+    """Muon (Jordan et al. 2024) for groups with a :data:`MOMENTUM`, and AdamW for the others.
 
     Muon's updates are scaled by 0.2 sqrt(max(rows, columns)), so that they are as large as AdamW's, and both have one learning
     rate and one weight decay (Liu et al. 2025, arXiv:2502.16982, section 2.2).
 
     Args:
-        settings: of AdamW.
+        params: groups with all options of these optimizers.
     """
 
-    def __init__(
-        self, matrices: list[nn.Parameter], others: list[nn.Parameter], momentum: float, settings: dict[str, Any]
-    ) -> None:
-        common = {name: settings[name] for name in ("lr", "weight_decay")}
-        muon = torch.optim.Muon(matrices, momentum=momentum, adjust_lr_fn="match_rms_adamw", **common)
-        adamw = [torch.optim.AdamW(others, **settings)] if others else []
-        self._parts = {MOMENTUM in part.param_groups[0]: part for part in (muon, *adamw)}
-        super().__init__([group for part in self._parts.values() for group in part.param_groups], {})
+    def __init__(self, params: Iterable[dict[str, Any]]) -> None:
+        super().__init__(params, {})
+        none = nn.Parameter(torch.empty(0, 0))
+        self._parts = {True: torch.optim.Muon([none]), False: torch.optim.AdamW([none])}
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # fairseq gives no closure
-        for group in self.param_groups:  # into which a checkpoint was loaded, and which may be divided
+        for group in self.param_groups:
             part = self._parts[MOMENTUM in group]
             part.param_groups, part.state = [group], self.state
             part.step()
@@ -72,7 +68,11 @@ class FairseqMuon(AdamOptimizer):
         if not matrices:
             raise InputError(f"--optimizer {NAME} is for models with linear maps in layers, which this one lacks: use adam")
         others = [p for p in every if not _is_matrix(p)]
-        self._optimizer = MuonWithAdamW(matrices, others, cfg.muon_momentum, self.optimizer_config)
+        settings = self.optimizer_config
+        common = {name: settings[name] for name in ("lr", "weight_decay")}
+        muon = torch.optim.Muon(matrices, momentum=cfg.muon_momentum, adjust_lr_fn="match_rms_adamw", **common)
+        adamw = torch.optim.AdamW(others, **settings).param_groups if others else []
+        self._optimizer = MuonWithAdamW([*muon.param_groups, *adamw])
 
 
 def mark_matrices(model: nn.Module) -> None:

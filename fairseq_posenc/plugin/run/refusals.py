@@ -37,6 +37,7 @@ UPDATES: dict[str, Condition] = {
     "--compile": lambda s: getattr(s.model, "compile", False),
     "--criterion {criterion._name}": lambda s: not CRITERION_REGISTRY[s.criterion._name].logging_outputs_can_be_summed(),
     "--deepspeed-config with ZeRO": lambda s: s.zero > 0,
+    "--deepspeed-config with ZeRO stage 2 or 3": lambda s: s.zero > 1,
     "--deepspeed-config with ZeRO stage 3": lambda s: s.zero == 3,
     "--ddp-backend fully_sharded": lambda s: str(s.distributed_training.ddp_backend) == "fully_sharded",
     "--fp16": lambda s: s.common.fp16,
@@ -58,7 +59,8 @@ EXCLUDED = {
     "--optimizer stable_adamw": ("--fp16 without --fp16-no-flatten-grads",),
     "--optimizer muon": (*HALF_PRECISION, "--fp16 without --fp16-no-flatten-grads"),
     "--optimizer fused_adam": (*HALF_PRECISION, "--amp", "--fp16", "--store-ema", "--criterion {criterion._name}"),
-    "--deepspeed-config with ZeRO": (*HALF_PRECISION, "--amp", "--compile", "--optimizer fused_adam", "--optimizer muon"),
+    "--deepspeed-config with ZeRO": (*HALF_PRECISION, "--amp", "--compile", "--optimizer fused_adam"),
+    "--deepspeed-config with ZeRO stage 2 or 3": ("--optimizer muon", "--optimizer stable_adamw"),
     "--deepspeed-config with ZeRO stage 3": ("--store-ema",),
     "--no-decay": ("--ddp-backend fully_sharded", "--optimizer composite"),  # where parameters are joined or divided otherwise
 }

@@ -4,7 +4,11 @@ import json
 
 import pytest
 import torch
+from cases import thorough_but
 from training_runs import UPDATES, Training, assert_same_curve, call, deepspeed_launcher, launcher, needs_deepspeed, torchrun
+
+from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
+from fairseq_posenc.plugin.optim import WHOLE_TENSORS
 
 pytestmark = needs_deepspeed
 
@@ -77,6 +81,23 @@ def test_what_does_not_decay_also_after_a_resume(train, stages):
     for name, p in weights[0].items():
         exempt = any(word in name for word in ("norm", "bias", ".positions."))
         torch.testing.assert_close(weights[1][name], p if exempt else p * 0.75, rtol=1e-6, atol=1e-25)
+
+
+@pytest.mark.parametrize("name", thorough_but(["stable_adamw"], WHOLE_TENSORS, ()))
+def test_whole_tensors_are_updated_as_without_zero(train, name):
+    flags = ("--optimizer", name, "--bf16", "--no-decay", "norms,biases", "--deepspeed-config")
+    whole = train(*flags, "zero0", updates=4, launch=launcher())
+    parts = train(*flags, "zero1", updates=2, launch=launcher())
+    parts = train(*flags, "zero1", updates=4, launch=launcher(), save_dir=parts.save_dir)
+    expected, found = (load_checkpoint(str(run.save_dir / "checkpoint_last.pt")) for run in (whole, parts))
+    assert all(torch.equal(p, found["model"][key]) for key, p in expected["model"].items())
+    states = [saved["last_optimizer_state"] for saved in (expected, found)]
+    assert all(map(torch.equal, *(state["master"] for state in states)))
+    assert states[0]["param_groups"] == states[1]["param_groups"]
+    for before, now in zip(*(state["state"].values() for state in states), strict=True):
+        assert before.keys() == now.keys()
+        assert all(torch.equal(torch.as_tensor(before[key]), torch.as_tensor(now[key])) for key in before)
+    assert "no consolidated.pt" not in parts.output
 
 
 @pytest.mark.slow
