@@ -88,8 +88,8 @@ class Scheme(nn.Module):
     A subclass is one file: it declares itself by the class attributes below, makes its parameters in ``__init__`` and turns
     them into terms in :meth:`layer_terms` (or :meth:`embed`, or :meth:`input_terms`).
 
-    Of its parameters, those in :attr:`decays` decay also with ``--no-decay positions``: linear maps, as all of a model do, and what
-    decays in the source's code. Tables, biases and scales do not.
+    Of its parameters, those in :attr:`decays` decay also with ``--no-decay positions``: linear maps, as all of a model do, and
+    what decays in the source's code. Tables, biases and scales do not.
     """
 
     name: ClassVar[str]  # in expressions, in parameter names and, with "_", before the names of its options

@@ -1,10 +1,14 @@
 """ModernBERT's recipe under examples/pretraining: the paper's numbers, and that it starts."""
 
+import os
+import subprocess
+
 import pytest
 import readme
 import yaml
 
 from fairseq_posenc.plugin.batches.batch_warmup import micro_batches
+from fairseq_posenc.plugin.processes.group import free_port
 
 FOLDER = readme.ROOT / "examples" / "pretraining"
 SMALL = """
@@ -43,3 +47,22 @@ def test_it_starts(name, data_bin, run, tmp_path):
     assert '"num_updates": "2"' in printed
     assert "--pack-documents: " in printed
     assert "'_name': 'modernbert_rope" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["zero0", "zero1"])
+def test_modernberts_on_two_nodes(config, data_bin, tmp_path):
+    """The line of examples/multi_node/README.md, with two nodes on this host."""
+    port, nodes = str(free_port()), []
+    flags = ["--config-dir", FOLDER, "--config-name", "modernbert_base", f"task.data={data_bin}", *SMALL]
+    for rank in range(2):
+        settings = {"NODES": "2", "NODE_RANK": str(rank), "MASTER_ADDR": "localhost", "MASTER_PORT": port, "GPUS": "1"}
+        environment = {**os.environ, **settings, "DEEPSPEED_CONFIG": config, "OMP_NUM_THREADS": "1"}
+        command = ["bash", readme.ROOT / "examples/multi_node/torchrun.sh", *flags]
+        nodes.append(
+            subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        )
+    printed = [node.communicate(timeout=300)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], printed
+    assert '"num_updates": "2"' in printed[0]
+    assert "training on 2 devices" in printed[0]
