@@ -33,6 +33,8 @@ from .mask_schedule import share, thinned
 
 VALIDATION_SEED = 1
 VALID, PERMUTED = "valid", "permuted"
+CORRECT = "correct"
+"""In logging outputs, the masked tokens that were predicted."""
 GLOBAL_GENERATOR = threading.RLock()
 """Held while fairseq seeds, reads and restores NumPy's global generator, since threads load and read data at the same time."""
 
@@ -49,6 +51,11 @@ def report_found(text: str, warn: bool, advice: str) -> None:
     """Log how much of what an option needs is in the data, as a warning with advice where that is little."""
     level, more = (logging.WARNING, f": little of this is trained. {advice}") if warn else (logging.INFO, "")
     logger.log(level, text + more)
+
+
+def correct(logits: Tensor, targets: Tensor, padding: int) -> Tensor:
+    """Return how many of the targets are the likeliest tokens of (…, vocabulary) logits."""
+    return ((logits.argmax(-1) == targets) & targets.ne(padding)).sum()
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from ...base.errors import InputError
 from ..checkpoint.state_dict import SENTENCE_ORDER
 from .mask_schedule import ScheduledMaskedLMConfig
-from .masked_lm import FEW, ComparableMaskedLMTask, changed_options, report_found
+from .masked_lm import CORRECT, FEW, ComparableMaskedLMTask, changed_options, correct, report_found
 
 IN_ORDER, SWAPPED, WHOLE = 0, 1, -1
 
@@ -106,6 +106,7 @@ class MaskedLMSentenceOrderCriterion(FairseqCriterion):
         order_loss = F.cross_entropy(scores, order, reduction="sum", ignore_index=WHOLE)
         logged = {
             "loss": word_loss.data,
+            CORRECT: correct(logits, sample["target"][masked], self.padding_idx),
             "order_loss": order_loss.data,
             "ncorrect": (scores.argmax(1) == order).sum(),
             "npairs": pairs,

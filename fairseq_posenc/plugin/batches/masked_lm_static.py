@@ -23,7 +23,7 @@ from ...base.errors import InputError
 from ...core.terms import starts_of
 from ..models.building import ONE_SHAPE
 from .mask_schedule import ScheduledMaskedLMConfig
-from .masked_lm import FEW, ComparableMaskedLMTask, report_found
+from .masked_lm import CORRECT, FEW, ComparableMaskedLMTask, correct, report_found
 from .row_packing import DocumentsDataset, PackedDocumentsDataset
 
 WIDTH = 8  # positions; the size of tensor cores' tiles
@@ -164,4 +164,5 @@ class StaticMaskedLmLoss(MaskedLmLoss):
         logits = model(**sample["net_input"])[0].float()  # (M, vocabulary)
         loss = F.cross_entropy(logits, sample["target"], ignore_index=self.padding_idx, reduction="sum")
         logged = {name: sample[name] for name in ("ntokens", "nsentences", "sample_size")}
-        return loss, sample["sample_size"], {"loss": loss.data, **logged}
+        right = correct(logits, sample["target"], self.padding_idx)
+        return loss, sample["sample_size"], {"loss": loss.data, CORRECT: right, **logged}

@@ -61,20 +61,22 @@ def word_order_of_language_models() -> None:
         self.datasets[split] = word_order.BlockEndDataset(self.datasets[masked_lm.VALID], self.dictionary.pad(), permutes)
 
 
-def options_of_optimization() -> None:
-    """Add ``--batch-warmup-updates`` and ``--no-decay`` to the group ``optimization``. Can be removed when fairseq has them."""
-    from fairseq.dataclass.configs import FairseqConfig, OptimizationConfig
+def own_options() -> None:
+    """Add ``--batch-warmup-updates``, ``--no-decay`` and ``--profile-steps``. Can be removed when fairseq has them."""
+    from fairseq.dataclass.configs import CommonConfig, FairseqConfig, OptimizationConfig
     from hydra.core.config_store import ConfigStore
 
     from ..batches import batch_warmup
-    from ..run import no_decay
+    from ..run import no_decay, training_log
 
-    for name, default, text in ((batch_warmup.OPTION, 0, batch_warmup.HELP), (no_decay.OPTION, "", no_decay.HELP)):
-        option = dataclasses.field(default=default, metadata={"help": text})
+    for group, module, default in (
+        (OptimizationConfig, batch_warmup, 0), (OptimizationConfig, no_decay, ""), (CommonConfig, training_log, ""),
+    ):  # fmt: skip
+        name, option = module.OPTION, dataclasses.field(default=default, metadata={"help": module.HELP})
         made = dataclasses.make_dataclass("Made", [(name, type(default), option)])
-        OptimizationConfig.__dataclass_fields__[name] = made.__dataclass_fields__[name]  # type: ignore[attr-defined]
-        OptimizationConfig.__annotations__[name] = type(default)
-        setattr(OptimizationConfig, name, default)
+        group.__dataclass_fields__[name] = made.__dataclass_fields__[name]  # type: ignore[attr-defined]
+        group.__annotations__[name] = type(default)
+        setattr(group, name, default)
     ConfigStore.instance().store(name="config", node=FairseqConfig)
 
 
@@ -151,6 +153,6 @@ def resume_at_the_same_place() -> None:
 
 
 PATCHES = (
-    cut_long_lines, masked_language_models, word_order_of_language_models, options_of_optimization, readers_that_can_end,
+    cut_long_lines, masked_language_models, word_order_of_language_models, own_options, readers_that_can_end,
     skip_only_the_last_batch, log_waiting_for_data, workers_of_one_epoch, resume_at_the_same_place,
 )  # fmt: skip

@@ -3,7 +3,7 @@
 import functools
 import time
 
-from ...base.patching import wrap
+from ...base.patching import ModuleProxy, wrap
 from ..processes import graceful_stop
 
 
@@ -48,4 +48,57 @@ def empty_batches_of_validation() -> None:
         return step(task, sample, *args, **kwargs) if sample else (0, 0, {})
 
 
-PATCHES = (logs_after_a_resume, share_requests_to_stop, empty_batches_of_validation)
+def parameters_that_are_shared() -> None:
+    """Report parameters that modules share. fairseq takes those that are None, such as biases that are left out, for one.
+
+    Can be removed when fairseq does not.
+    """
+    from fairseq import trainer
+
+    def catalog(module):
+        paths: dict[object, list[str]] = {}
+        for path, p in module.named_parameters(remove_duplicate=False):
+            paths.setdefault(p, []).append(path)
+        return [shared for shared in paths.values() if len(shared) > 1]
+
+    trainer._catalog_shared_params = catalog
+
+
+def accuracy_of_masked_words() -> None:
+    """Log the share of masked tokens that a model predicts, in per cent. Can be removed when fairseq's ``masked_lm`` does."""
+    from fairseq.criterions import masked_lm
+    from fairseq.logging import metrics
+
+    from ..batches.masked_lm import CORRECT, correct
+
+    loss_of, criterion = masked_lm.modules.cross_entropy, masked_lm.MaskedLmLoss
+    reduce_metrics = criterion.reduce_metrics
+
+    def cross_entropy(logits, targets, ignore_index, **options):
+        loss = loss_of(logits, targets, ignore_index=ignore_index, **options)
+        loss.correct = correct(logits, targets, ignore_index)  # for what calls this
+        return loss
+
+    masked_lm.modules = ModuleProxy(masked_lm.modules, cross_entropy=cross_entropy)
+
+    @wrap(criterion, "forward")
+    def forward(forward, *args, **kwargs):
+        loss, size, logged = forward(*args, **kwargs)
+        return loss, size, {**logged, CORRECT: loss.correct}
+
+    def reduce(logging_outputs):
+        reduce_metrics(logging_outputs)
+        if all(CORRECT in log for log in logging_outputs):
+            right, size = (sum(log[name] for log in logging_outputs) for name in (CORRECT, "sample_size"))
+            metrics.log_scalar("accuracy", 100.0 * right / size, size, round=1)
+
+    criterion.reduce_metrics = staticmethod(reduce)
+
+
+PATCHES = (
+    accuracy_of_masked_words,
+    parameters_that_are_shared,
+    logs_after_a_resume,
+    share_requests_to_stop,
+    empty_batches_of_validation,
+)

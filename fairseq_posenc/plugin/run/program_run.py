@@ -27,7 +27,7 @@ from ..optim.fused_adam import NAME as FUSED_ADAM
 from ..processes import graceful_stop, interrupts, launchers
 from ..processes.exits import INTERRUPTED, REFUSED, exit_together, leave_process_group, reason_for_user, refuse
 from ..processes.group import free_port, without_gpus
-from . import checks, hydra_job, no_decay, readers, refusals, session
+from . import checks, hydra_job, no_decay, readers, refusals, session, training_log
 from .non_blocking_trainer import NonBlockingTrainer
 
 NEED_A_MODEL = {f"fairseq_cli.{name}" for name in ("generate", "interactive", "eval_lm", "validate")}
@@ -198,7 +198,16 @@ def choose_trainer(run: ProgramRun) -> Iterator[None]:
     fused = getattr(run.cfg.optimizer, "_name", None) == FUSED_ADAM
     trainer = run.trainer or (NonBlockingTrainer if fused else run.module["Trainer"])
     train = batch_warmup.with_growing_batches(run.module, run.module["train"])
-    with replaced(run.module, Trainer=trainer, train=session.unless_done(train)):
+    with replaced(run.module, Trainer=trainer, train=session.unless_done(training_log.profiled(train))):
+        yield
+
+
+@contextmanager
+def log_more(run: ProgramRun) -> Iterator[None]:
+    """Log the speed of training alone, and the time that is left."""
+    stats = training_log.with_time_left(run.module["get_training_stats"], run.cfg.optimization.max_update)
+    untimed = training_log.untimed(run.module["validate_and_save"])
+    with replaced(run.module, get_training_stats=stats, validate_and_save=untimed):
         yield
 
 
@@ -228,6 +237,7 @@ AROUND_TRAINING = (
     consolidate,
     stop_on_signal,
     choose_trainer,
+    log_more,
     readers.end_readers,
 )
 AROUND_OTHERS = (report_errors, require_checkpoint, readers.end_readers)

@@ -19,6 +19,7 @@ from ..models.building import ONE_SHAPE
 from ..options.option_set import ENCODER_OPTIONS
 from ..processes.group import without_gpus
 from .no_decay import kinds_of
+from .training_log import updates_of
 
 METRICS = {True: {"accuracy", "bleu", "f1", "order_accuracy"}, False: {"loss", "nll_loss", "order_loss", "ppl"}}
 """Those of which more is better, and those of which less is."""
@@ -87,6 +88,10 @@ REFUSALS: dict[str, tuple[Condition, str]] = {
     "--no-decay {optimization.no_decay}": (
         lambda s: set(kinds_of(s)) - {*KINDS},
         f"it is a list of {', '.join(KINDS)}, joined by commas",
+    ),
+    "--profile-steps {common.profile_steps}": (
+        lambda s: s.common.profile_steps and not updates_of(s.common.profile_steps),
+        "the first and the last of the updates are needed, as in 10-15",
     ),
     "--max-update {optimization.max_update}": (
         lambda s: _decays_to_zero_early(s.lr_scheduler, s.optimization),
