@@ -1,0 +1,49 @@
+"""What the log of a training has beside fairseq's, and --profile-steps."""
+
+import json
+import time
+
+import pytest
+import torch
+from cases import thorough_but
+from fairseq import trainer
+from fairseq_cli import train as cli
+from torch import nn
+
+from fairseq_posenc.plugin.batches.masked_lm import correct
+
+WAIT = 2.0
+
+
+@pytest.mark.parametrize("step", thorough_but(["fast"], ["plain", "fast"]))
+def test_the_speed_is_that_of_training_and_tells_the_time_left(step, train, monkeypatch):
+    monkeypatch.setattr(cli, "validate", lambda *args: time.sleep(WAIT) or [None])
+    values = {"dataset.disable_validation": False, "dataset.validate_interval_updates": 2, "optimization.max_update": 4}
+    trained = train(step, "log", values)
+    middle, end = trained.rows["train_inner"]
+    assert 2 * float(end["wpb"]) / float(end["wps"]) < WAIT
+    (whole,) = trained.rows["train"]
+    assert 4 * float(whole["train_wpb"]) / float(whole["train_wps"]) < WAIT
+    assert float(middle["seconds_left"]) == pytest.approx(2 * float(middle["wpb"]) / float(middle["wps"]), abs=0.51)
+    assert end["seconds_left"] == "0"
+    assert all(0 <= float(row["accuracy"]) <= 100 for row in (middle, end))
+
+
+def test_the_accuracy_counts_no_padding():
+    logits = torch.eye(4)[[0, 1, 2, 1]]
+    assert correct(logits, torch.tensor([0, 1, 3, 1]), padding=1) == 1
+
+
+@pytest.mark.parametrize(("steps", "found"), [("2-3", 2), ("4-9", 1)])
+def test_a_trace_of_some_updates(steps, found, train):
+    trained = train("plain", "trace", {"common.profile_steps": steps})
+    events = json.loads((trained.save_dir / f"trace_{steps}.json").read_text())["traceEvents"]
+    names = [event.get("name", "") for event in events]
+    assert len({name for name in names if name.startswith("Optimizer.step#")}) == 1
+    assert sum(name.startswith("Optimizer.step#") for name in names) == found
+
+
+def test_parameters_that_are_left_out_are_not_shared():
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False), nn.Linear(2, 2), nn.LayerNorm(2, bias=False))
+    model[2].weight = model[0].weight
+    assert trainer._catalog_shared_params(model) == [["0.weight", "2.weight"]]
