@@ -194,20 +194,14 @@ def stop_on_signal(run: ProgramRun) -> Iterator[None]:
 
 @contextmanager
 def choose_trainer(run: ProgramRun) -> Iterator[None]:
-    """Train with the trainer that the optimizer or DeepSpeed needs, unless training is complete."""
+    """Train with the trainer that the optimizer or DeepSpeed needs, unless training is complete, and log more of it."""
     fused = getattr(run.cfg.optimizer, "_name", None) == FUSED_ADAM
     trainer = run.trainer or (NonBlockingTrainer if fused else run.module["Trainer"])
     train = batch_warmup.with_growing_batches(run.module, run.module["train"])
-    with replaced(run.module, Trainer=trainer, train=session.unless_done(training_log.profiled(train))):
-        yield
-
-
-@contextmanager
-def log_more(run: ProgramRun) -> Iterator[None]:
-    """Log the speed of training alone, and the time that is left."""
+    train = session.unless_done(training_log.profiled(train))
     stats = training_log.with_time_left(run.module["get_training_stats"], run.cfg.optimization.max_update)
     untimed = training_log.untimed(run.module["validate_and_save"])
-    with replaced(run.module, get_training_stats=stats, validate_and_save=untimed):
+    with replaced(run.module, Trainer=trainer, train=train, get_training_stats=stats, validate_and_save=untimed):
         yield
 
 
@@ -237,7 +231,6 @@ AROUND_TRAINING = (
     consolidate,
     stop_on_signal,
     choose_trainer,
-    log_more,
     readers.end_readers,
 )
 AROUND_OTHERS = (report_errors, require_checkpoint, readers.end_readers)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from fairseq.logging import meters, metrics
 from torch.profiler import ProfilerAction, profile
@@ -79,11 +80,10 @@ def profiled(train: Callable) -> Callable:
             profiler.step()
             return result
 
-        with profile(schedule=action, on_trace_ready=write, record_shapes=True) as profiler:
-            trainer.train_step = step_and_tell
-            try:
-                return train(cfg, trainer, task, epoch_itr)
-            finally:
-                del trainer.train_step
+        with (
+            profile(schedule=action, on_trace_ready=write, record_shapes=True) as profiler,
+            mock.patch.object(trainer, "train_step", step_and_tell),
+        ):
+            return train(cfg, trainer, task, epoch_itr)
 
     return train_profiled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import re
 import shlex
 from collections.abc import Iterator
 from itertools import product
@@ -215,11 +215,8 @@ class Plan(Strict):
     @property
     def decay(self) -> str:
         """What weight decay shrinks, in words."""
-        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        for name in ("--weight-decay", "--no-decay"):
-            parser.add_argument(name)
-        found, _ = parser.parse_known_args(shlex.split(RECIPE + self.train))
-        return f"weight decay {found.weight_decay} of all parameters{(found.no_decay and f' but {found.no_decay}') or ''}"
+        shrinks, exempt = (re.findall(rf"--{name}[ =](\S+)", f"{RECIPE} {self.train}") for name in ("weight-decay", "no-decay"))
+        return f"weight decay {shrinks[-1]} of all parameters{''.join(f' but {kinds}' for kinds in exempt[-1:])}"
 
     def seeds_of(self, name: str) -> int:
         """Return the number of runs of a scheme."""
