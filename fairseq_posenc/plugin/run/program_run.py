@@ -205,12 +205,12 @@ def choose_trainer(run: ProgramRun) -> Iterator[None]:
         yield
 
 
-def mark_parameters(init: Callable, trainer: Trainer, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+def mark_parameters(init: Callable, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
     """Make a trainer, and mark the parameters for Muon and those that do not decay: fairseq tells optimizers no names."""
-    init(trainer, cfg, task, model, *args, **kwargs)
-    if cfg.optimizer._name == muon.NAME:
-        muon.mark_matrices(model)
-    no_decay.mark(model, no_decay.kinds_of(cfg))
+    init(trainer, *args, **kwargs)
+    if trainer.cfg.optimizer._name == muon.NAME:
+        muon.mark_matrices(trainer._model)
+    no_decay.mark(trainer._model, no_decay.kinds_of(trainer.cfg))
 
 
 @contextmanager
