@@ -12,7 +12,7 @@ from torch import nn
 
 from fairseq_posenc.plugin.batches.masked_lm import correct
 
-WAIT = 2.0
+WAIT = 1.0
 
 
 @pytest.mark.parametrize("step", thorough_but(["fast"], ["plain", "fast"]))

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from cases import thorough_but
 from training_runs import UPDATES, Training, assert_same_curve, call, deepspeed_launcher, launcher, needs_deepspeed, torchrun
 
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
@@ -83,7 +82,8 @@ def test_what_does_not_decay_also_after_a_resume(train, stages):
         torch.testing.assert_close(weights[1][name], p if exempt else p * 0.75, rtol=1e-6, atol=1e-25)
 
 
-@pytest.mark.parametrize("name", thorough_but(["stable_adamw"], WHOLE_TENSORS, ()))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE_TENSORS)
 def test_whole_tensors_are_updated_as_without_zero(train, name):
     flags = ("--optimizer", name, "--bf16", "--no-decay", "norms,biases", "--deepspeed-config")
     whole = train(*flags, "zero0", updates=4, launch=launcher())
