@@ -213,7 +213,7 @@ class Plan(Strict):
         return self.budget.updates
 
     @property
-    def decay(self) -> str:
+    def weight_decay(self) -> str:
         """What weight decay shrinks, in words."""
         shrinks, exempt = (re.findall(rf"--{name}[ =](\S+)", f"{RECIPE} {self.train}") for name in ("weight-decay", "no-decay"))
         return f"weight decay {shrinks[-1]} of all parameters{''.join(f' but {kinds}' for kinds in exempt[-1:])}"

@@ -103,7 +103,7 @@ def setting(plan: Plan, runs: Sequence[Run]) -> str:
     digests = (run["configuration"].get("data", {}).get("train.bin") for run in runs)
     text = plan.text or f"train.bin with the SHA-256 {next(filter(None, digests), '?')[:12]}…"
     samples = f"{plan.batch_size} samples of {plan.tokens_per_sample} tokens"
-    return f"{plan.arch}; {_budget(plan)} of {samples}; seeds: {plan.seeds}; {plan.decay}; text: {text}"
+    return f"{plan.arch}; {_budget(plan)} of {samples}; seeds: {plan.seeds}; {plan.weight_decay}; text: {text}"
 
 
 def answer(rows: Sequence[Row], plan: Plan) -> str:
