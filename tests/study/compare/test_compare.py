@@ -398,7 +398,19 @@ def test_a_bad_plan_is_named_before_anything_runs(changes, named, world, tmp_pat
     "name",
     thorough_but(
         ["short"],
-        "english length variants starts finetune short gpu language_model ladder_budget ladder_length ladder_size".split(),
+        [
+            "english",
+            "length",
+            "variants",
+            "starts",
+            "finetune",
+            "short",
+            "gpu",
+            "language_model",
+            "ladder_budget",
+            "ladder_length",
+            "ladder_size",
+        ],
         ["english"],
     ),
 )

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
-from fake_runs import make_plan, make_run
 from fairseq_cli import train
+from fake_runs import make_plan, make_run
 from pydantic import ValidationError
 
 from fairseq_posenc.plugin.models.building import PosencModel
