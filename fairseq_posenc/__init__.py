@@ -21,7 +21,7 @@ EXPORTS = {  # name -> module, which is imported when the name is used
     **dict.fromkeys(
         ("Cache", "Decoder", "DecoderConfig", "Encoder", "EncoderConfig", "EncoderOutput", "build_positions"), "core.transformer"
     ),
-    "load_encoder": "huggingface",
+    "load_encoder": "huggingface.encoders",
     "load_vocabulary": "text.vocabulary",
     "PosencRobertaModel": "plugin.models.roberta",
 }
@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not call __getat
     from .core.transformer import EncoderConfig as EncoderConfig
     from .core.transformer import EncoderOutput as EncoderOutput
     from .core.transformer import build_positions as build_positions
-    from .huggingface import load_encoder as load_encoder
+    from .huggingface.encoders import load_encoder as load_encoder
     from .plugin.models.roberta import PosencRobertaModel as PosencRobertaModel
     from .text.vocabulary import load_vocabulary as load_vocabulary
 else:

@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         problem = lacking(EXTRA_OF[package]) or f"needs {package}, which is not installed: pip install {package}"
         if package in OF_FAIRSEQ:
             problem = (
-                f"needs fairseq {FAIRSEQ_VERSION}, which is not installed: in a clone of fairseq_posenc, run scripts/setup_venv.sh, "
+                f"needs fairseq {FAIRSEQ_VERSION}, which is not installed: in a clone, run scripts/setup_venv.sh, "
                 f"or pip install -e '.[fairseq]' and then pip install --no-deps fairseq=={FAIRSEQ_VERSION}"
             )
     except (InputError, OSError, UnicodeEncodeError) as error:

@@ -1,32 +1,4 @@
 """The interface to transformers. Importing the package alone is light; :mod:`.auto` registers its models with transformers."""
 
-from __future__ import annotations
-
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ..core.transformer import Encoder
-
 TOLERANCE = 1e-4
 """The greatest difference of an output by which an export or an import may differ from its source."""
-
-
-def load_encoder(source: str | os.PathLike) -> Encoder:
-    """Load an encoder as a plain PyTorch module, for evaluation.
-
-    Args:
-        source: a checkpoint of ``fairseq-train``, for which fairseq is needed; or the folder or name of a model of transformers that
-            ``import-hf`` takes, an export of this package included, for which transformers is needed.
-
-    Raises:
-        InputError, OSError: there is no such model, or it has no encoder of this package's kind.
-    """
-    if Path(source).is_file():
-        from ..plugin.models.checkpoint import Checkpoint
-
-        return Checkpoint(Path(source)).encoder()
-    from .source_models import read
-
-    return read(os.fspath(source)).encoder()

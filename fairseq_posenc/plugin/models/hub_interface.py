@@ -11,7 +11,7 @@ from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import open_dict
 
 from ...base.errors import InputError
-from ...text.vocabulary import MASK, Vocabulary
+from ...text.vocabulary import DICTIONARY, MASK, Vocabulary
 from .checkpoint import Checkpoint
 
 
@@ -21,7 +21,8 @@ def load_hub_interface(path: Path, data: Path | None = None) -> RobertaHubInterf
     vocabulary, cfg = checkpoint.vocabulary, checkpoint.configuration
     with open_dict(cfg):
         cfg.bpe = None  # it would be downloaded
-    task = MaskedLMTask(MaskedLMConfig(data=str(vocabulary.folder)), vocabulary.dictionary)
+    dictionary = Dictionary.load(str(vocabulary.folder / DICTIONARY))  # to which the task adds <mask>
+    task = MaskedLMTask(MaskedLMConfig(data=str(vocabulary.folder)), dictionary)
     with suppress(InputError):  # one of several heads is not chosen
         labels, task.label_dictionary = checkpoint.labels, Dictionary()  # as of the task that trained the head
         for label in labels:
