@@ -106,6 +106,7 @@ setup(
         "torch>=2.6,<2.14",  # before, weights_only could be made to run code: CVE-2025-32434
         "backports.zstd",
         "numpy>=1.26",
+        "protobuf",  # of the models of sentencepiece
         "pydantic>=2.7",
         "pyyaml",
         "sentencepiece",

@@ -68,8 +68,6 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
     except Exception as error:  # a damaged file can raise almost any exception
         message = str(error)
         refused = refused_type(message) if isinstance(error, pickle.UnpicklingError) else None
-        if refused and refused.startswith(("fairseq.", "omegaconf.")) and not has_fairseq():
-            raise ModuleNotFoundError(f"{name} holds {refused}, for which fairseq is needed", name="fairseq") from None
         if refused:
             raise Unsafe(
                 f"{name} contains {refused}, which is not a type that fairseq's checkpoints hold, so nothing was loaded: "
