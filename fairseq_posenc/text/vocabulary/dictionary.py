@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,9 +22,11 @@ class Dictionary:
         count: how often each occurs in the training text.
         indices: the id of each symbol.
         nspecial: the number of fairseq's own.
+        bos, pad, eos, unk: functions that return their ids.
     """
 
     nspecial = len(SPECIALS)
+    bos, pad, eos, unk = (staticmethod(partial(SPECIALS.index, symbol)) for symbol in SPECIALS)
 
     def __init__(self) -> None:
         self.symbols: list[str] = []
@@ -53,22 +56,6 @@ class Dictionary:
             self.count.append(0)
         self.count[self.indices[symbol]] += n
         return self.indices[symbol]
-
-    def bos(self) -> int:
-        """Return the id of ``<s>``."""
-        return SPECIALS.index("<s>")
-
-    def pad(self) -> int:
-        """Return the id of ``<pad>``."""
-        return SPECIALS.index("<pad>")
-
-    def eos(self) -> int:
-        """Return the id of ``</s>``."""
-        return SPECIALS.index("</s>")
-
-    def unk(self) -> int:
-        """Return the id of ``<unk>``."""
-        return SPECIALS.index("<unk>")
 
     def save(self, stream: IO[str]) -> None:
         """Write the lines of ``dict.txt``, which leaves out fairseq's own symbols."""

@@ -172,7 +172,7 @@ class Vocabulary:
         except InputError as error:
             raise InputError(f"{folder / kind.FILES[0]}: {error}") from None
         _require_pieces(self.dictionary.symbols[self.dictionary.nspecial :], self.tokenizer, str(folder / DICTIONARY))
-        index = self.dictionary.indices
+        index: Mapping[Any, int] = self.dictionary.indices
         self._ids = np.array([index.get(symbol, UNK_ID) for symbol in self.tokenizer.symbols], np.int64)
 
     def encode(self, text: str) -> Encoding:
