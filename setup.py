@@ -109,7 +109,7 @@ setup(
         "numpy>=1.26",
         "protobuf",  # of the models of sentencepiece
         "pydantic>=2.7",
-        "pyyaml",
+        "PyYAML",
         "sentencepiece",
         "tabulate",
         "tqdm",
