@@ -45,9 +45,13 @@ class build_with_startup(build):
 
 
 EXTRAS = {
+    # What fairseq 0.12.2 needs, in its place: it also requires torchaudio, which it imports for speech only and which often does
+    # not load with the installed PyTorch; then transformers cannot be imported either. See README.md.
+    "fairseq": ["bitarray", "hydra-core>=1.3,<1.4", "omegaconf>=2.3,<2.4", "regex", "sacrebleu>=1.4.12", "tensorboard"],
     "triton": ["triton>=3.3; sys_platform == 'linux'"],  # which PyTorch for CUDA brings along
     "deepspeed": ["deepspeed>=0.19.8,<0.20"],  # its engine's internals are relied on; see fairseq_posenc/plugin/zero
     "hf": ["transformers>=4.57,<6", "safetensors", "accelerate"],  # the last for its Trainer
+    "formats": ["pyarrow>=15", "fsspec"],  # s3://, gs:// and others need a package of their own, which fsspec names
     "hub": ["datasets>=4"],  # which no longer runs a data set's own code
     "plots": ["matplotlib"],
     "glue": ["scikit-learn", "scipy"],
@@ -101,19 +105,13 @@ setup(
     cmdclass={"build": build_with_startup, "build_startup": build_startup},
     install_requires=[
         "torch>=2.6,<2.14",  # before, weights_only could be made to run code: CVE-2025-32434
-        # What fairseq 0.12.2 needs, in its place: it also requires torchaudio, which it imports for speech only and which often
-        # does not load with the installed PyTorch; then transformers cannot be imported either. See README.md.
-        "bitarray",
-        "hydra-core>=1.3,<1.4",
-        "omegaconf>=2.3,<2.4",
-        "regex",
-        "sacrebleu>=1.4.12",
         "backports.zstd",
         "numpy>=1.26",
+        "protobuf",  # of the models of sentencepiece
         "pydantic>=2.7",
+        "PyYAML",
         "sentencepiece",
         "tabulate",
-        "tensorboard",
         "tqdm",
         "typing_extensions",
     ],

@@ -21,7 +21,8 @@ EXPORTS = {  # name -> module, which is imported when the name is used
     **dict.fromkeys(
         ("Cache", "Decoder", "DecoderConfig", "Encoder", "EncoderConfig", "EncoderOutput", "build_positions"), "core.transformer"
     ),
-    **dict.fromkeys(("load_encoder", "load_vocabulary"), "plugin.models.hub_interface"),
+    "load_encoder": "huggingface.encoders",
+    "load_vocabulary": "text.vocabulary",
     "PosencRobertaModel": "plugin.models.roberta",
 }
 __all__ = ["__version__", "importing", "register_plugin", *EXPORTS]
@@ -50,9 +51,9 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not call __getat
     from .core.transformer import EncoderConfig as EncoderConfig
     from .core.transformer import EncoderOutput as EncoderOutput
     from .core.transformer import build_positions as build_positions
-    from .plugin.models.hub_interface import load_encoder as load_encoder
-    from .plugin.models.hub_interface import load_vocabulary as load_vocabulary
+    from .huggingface.encoders import load_encoder as load_encoder
     from .plugin.models.roberta import PosencRobertaModel as PosencRobertaModel
+    from .text.vocabulary import load_vocabulary as load_vocabulary
 else:
 
     def __getattr__(name: str) -> Any:

@@ -22,10 +22,12 @@ from .base.version import FAIRSEQ_VERSION, __version__
 HELP = {"-h", "--help"}
 
 
+OF_FAIRSEQ = {"fairseq", "fairseq_cli", "hydra", "omegaconf"}
 EXTRA_OF = {  # package -> the extra that brings it
-    "fairseq": "",
+    **dict.fromkeys(OF_FAIRSEQ, "fairseq"),
     **dict.fromkeys(("transformers", "tokenizers", "safetensors", "accelerate"), "hf"),
     "datasets": "hub",
+    **dict.fromkeys(("pyarrow", "fsspec"), "formats"),
     "matplotlib": "plots",
     **dict.fromkeys(("sklearn", "scipy"), "glue"),
     "statsmodels": "compare",
@@ -84,8 +86,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRA_OF or options.traceback:
             raise
-        command = f"--no-deps fairseq=={FAIRSEQ_VERSION}" if package == "fairseq" else package
-        problem = lacking(EXTRA_OF[package]) or f"needs {package}, which is not installed: pip install {command}"
+        problem = lacking(EXTRA_OF[package]) or f"needs {package}, which is not installed: pip install {package}"
+        if package in OF_FAIRSEQ:
+            problem = (
+                f"needs fairseq {FAIRSEQ_VERSION}, which is not installed: in a clone, run scripts/setup_venv.sh, "
+                f"or pip install -e '.[fairseq]' and then pip install --no-deps fairseq=={FAIRSEQ_VERSION}"
+            )
     except (InputError, OSError, UnicodeEncodeError) as error:
         if options.traceback:
             raise

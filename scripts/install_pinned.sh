@@ -9,7 +9,7 @@ pip() { "$python" -m pip install --quiet --no-cache-dir --disable-pip-version-ch
 source=$(mktemp -d) # so that building the wheel leaves nothing in the project's folder
 trap 'rm -rf "$source"' EXIT
 (cd "$project" && cp -r fairseq_posenc startup setup.py pyproject.toml README.md LICENSE "$source")
-pip --constraint "$project/scripts/pinned.txt" "$source[plots,compare,glue,hf]"
+pip --constraint "$project/scripts/pinned.txt" "$source[fairseq,plots,compare,glue,hf]"
 pip --no-deps fairseq==0.12.2
 cd / # so that the installed package is found, and not the folder's
 "$python" -c 'import fairseq; from fairseq.models import ARCH_MODEL_REGISTRY; assert "roberta_tisa" in ARCH_MODEL_REGISTRY'

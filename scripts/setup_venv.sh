@@ -54,8 +54,8 @@ if ! works || [ "$(version_of .venv/bin/python)" != "$version" ]; then
   find .venv -mindepth 1 ! -name installed-begun -delete
   "$python" -m venv .venv
 fi
-extras=$(IFS=,; echo "$*")
-echo "Installing fairseq_posenc${extras:+[$extras]} into .venv with Python $version; the first time takes minutes." >&2
-.venv/bin/python -m pip install -e ".${extras:+[$extras]}"
+extras=$(IFS=,; set -- fairseq "$@"; echo "$*")
+echo "Installing fairseq_posenc[$extras] into .venv with Python $version; the first time takes minutes." >&2
+.venv/bin/python -m pip install -e ".[$extras]"
 .venv/bin/python -m pip install --quiet --no-deps fairseq==0.12.2 # setup.py explains why it is not a requirement
 touch "$stamp"

@@ -154,6 +154,26 @@ def test_results_that_nobody_reads_any_more_are_no_error():
         assert running.stderr.read() == ""
 
 
+WITHOUT_FAIRSEQ = """
+import sys
+sys.modules.update(dict.fromkeys(("fairseq", "fairseq_cli", "hydra", "omegaconf")))
+from fairseq_posenc import cli
+for command in ("bench", "plan bin", "schemes model.pt", "export-hf model.pt --out out", "import-hf roberta --out out.pt"):
+    assert cli.main(command.split()) == 2, command
+"""
+
+
+def test_a_command_that_lacks_fairseq_says_so_in_one_sentence(tmp_path):
+    (tmp_path / "model.pt").touch()
+    ran = subprocess.run([sys.executable, "-c", WITHOUT_FAIRSEQ], cwd=tmp_path, capture_output=True, text=True, check=True)
+    lines = ran.stderr.splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        f"fairseq-posenc {c}" for c in ["bench", "plan", "schemes", "export-hf", "import-hf"]
+    ]
+    for line in lines:
+        assert "needs fairseq 0.12.2, which is not installed: in a clone, run scripts/setup_venv.sh, or pip install" in line
+
+
 EXTRAS = {"transformers", "tokenizers", "safetensors", "accelerate", "matplotlib", "sklearn", "scipy", "statsmodels"}
 
 

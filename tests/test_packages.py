@@ -120,7 +120,9 @@ def test_the_core_needs_pytorch_alone():
 
 def test_fairseq_deepspeed_and_transformers_are_imported_by_their_floors_alone():
     allowed = {
-        "fairseq": {"plugin", "huggingface", "study", "text"},
+        "fairseq": {"plugin", "huggingface", "study"},
+        "omegaconf": {"plugin", "huggingface", "study"},
+        "hydra": {"plugin"},
         "deepspeed": {"plugin"},
         "transformers": {"huggingface", "study"},
     }
@@ -170,7 +172,12 @@ def test_attention_names_no_scheme_and_schemes_no_backend():
     ("packages", "without"),
     [
         ("core.transformer, fairseq_posenc.core.families, fairseq_posenc.core.modules", {"fairseq"}),
-        ("text.vocabulary", {"torch", "fairseq", "tokenizers"}),
+        ("text.vocabulary, fairseq_posenc.text.data.prepare", {"torch", "fairseq", "tokenizers"}),
+        (
+            "huggingface.auto, fairseq_posenc.huggingface.encoders, fairseq_posenc.huggingface.source_models, "
+            "fairseq_posenc.study.catalogue.checks, fairseq_posenc.study.pairs.models, fairseq_posenc.study.analyze.examine",
+            {"fairseq", "fairseq_cli", "hydra", "omegaconf", "deepspeed"},
+        ),
     ],
 )
 def test_what_packages_do_without(packages, without):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import readme
 import yaml
 from packaging.requirements import Requirement
 
@@ -141,6 +142,68 @@ def test_an_installed_wheel_works(release, tmp_path):
     subprocess.run([python, "-c", code], cwd=tmp_path, check=True)
     command = [tmp_path / "venv" / "bin" / "fairseq-posenc", "schemes", "tisa"]
     assert "2,160" in subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+
+def without_fairseq(folder, wheel, extras):
+    """An environment of what the wheel and these extras require, by links to what is installed here; returns its Python."""
+    venv.create(folder)
+    (own,) = (folder / "lib").glob("python3*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        (described,) = (archive.read(name) for name in archive.namelist() if name.endswith("dist-info/METADATA"))
+    waiting, known = [(line, extras) for line in message_from_string(described.decode()).get_all("Requires-Dist")], set()
+    while waiting:
+        line, wanted = waiting.pop()
+        requirement = Requirement(line)
+        applies = not requirement.marker or any(requirement.marker.evaluate({"extra": extra}) for extra in ("", *wanted))
+        if not applies or requirement.name in known:
+            continue
+        known.add(requirement.name)
+        with suppress(metadata.PackageNotFoundError):  # of another platform
+            distribution = metadata.distribution(requirement.name)
+            for top in {file.parts[0] for file in distribution.files or () if ".." not in file.parts} - {"__pycache__"}:
+                if not (own / top).exists():
+                    (own / top).symlink_to(distribution.locate_file(top))
+            waiting += [(line, requirement.extras) for line in distribution.requires or ()]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(folder / "bin" / "python"),
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+    ]
+    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
+    return folder / "bin" / "python"
+
+
+@pytest.mark.slow
+def test_the_wheel_without_fairseq(release, tmp_path):
+    """It has what it requires and no more; it trains, writes and reads models of transformers, and its commands run on them."""
+    python = without_fairseq(tmp_path / "venv", release[1], ["hf", "plots", "glue", "compare"])
+
+    def run(*words, status=0):
+        ran = subprocess.run([*map(str, words)], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert ran.returncode == status, ran.stderr
+        return ran.stdout + ran.stderr
+
+    for name in ("fairseq", "hydra", "omegaconf", "deepspeed"):
+        assert f"No module named '{name}'" in run(python, "-c", f"import {name}", status=1)
+    blocks = (block.text for block in readme.blocks_of("docs/pytorch.md") if block.language == "python")
+    run(python, "-c", "".join(blocks))
+    run(python, ROOT / "tests" / "huggingface" / "masked_lm_without_fairseq.py")
+    command = python.parent / "fairseq-posenc"
+    assert "Wennberg" in run(command, "schemes", "folder/")
+    assert "no" not in {line.split("  ")[-1].strip() for line in run(command, "check", "alibi").splitlines()}
+    run(command, "pairs", "folder", "--data", "pairs.jsonl", "--out", "pairs")
+    run(command, "analyze", "folder", "--text", "text.txt", "--length", "16", "--out", "analysis")
+    run(command, "prepare", "text.txt", "--document-per-line", "--vocabulary", "vocabulary", "--out", "data-bin")
+    assert (tmp_path / "analysis" / "report.html").exists()
+    for words in (["import-hf", "folder", "--out", "a.pt"], ["export-hf", "data-bin/train.bin", "--out", "b"], ["bench"]):
+        (said,) = run(command, *words, status=2).splitlines()
+        assert said.startswith(f"fairseq-posenc {words[0]}: needs fairseq 0.12.2, which is not installed: ")
 
 
 def test_the_citation_has_the_version():

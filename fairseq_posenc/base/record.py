@@ -5,6 +5,7 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from importlib import util
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -193,7 +194,7 @@ def digests(files: Mapping[str, Path]) -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Return the versions of this package and of those on which results depend."""
-    others = {name: version(name) for name in ("fairseq", "torch", "numpy")}
+    others = {name: version(name) if util.find_spec(name) else "none" for name in ("fairseq", "torch", "numpy")}
     return {"fairseq_posenc": __version__, **others, "python": platform.python_version()}
 
 

@@ -12,15 +12,20 @@ import ast
 import importlib.util
 import inspect
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import InputError
 from ..base.files import atomic_write
 from ..base.version import __version__
 from ..core import schemes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Import = (ast.Import, ast.ImportFrom)
 PACKAGE = __name__.partition(".")[0]
@@ -124,3 +129,23 @@ def _imported(statement: ast.Import | ast.ImportFrom, package: str, packages: se
         else:
             names = [origin] if statement.module else [f"{origin}.{name}" for name in names]
     return [name for name in names if name.partition(".")[0] in packages]
+
+
+def load_exported(folder: Path, exported_class: Any) -> PreTrainedModel:
+    """Return the exported model, by the exported code where there is any."""
+    if (folder / FILE_NAME).exists():
+        spec = importlib.util.spec_from_file_location("fairseq_posenc_exported", folder / FILE_NAME)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:  # of any kind, as the code of schemes may raise
+            raise InputError(
+                f"the exported {FILE_NAME} cannot be run ({type(error).__name__}: {error}): a scheme's module must define the "
+                "names that it uses, or import them from the modules that define them"
+            ) from error
+        finally:
+            shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+        exported_class = getattr(module, exported_class.__name__)
+    return exported_class.from_pretrained(folder).float().eval()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from ..base import ownership
 from ..base.commands import show
@@ -20,7 +17,7 @@ from ..base.files import LOCK
 from ..plugin.models.checkpoint import Checkpoint
 from ..text.vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import fast_tokenizer
-from .assemble import FILE_NAME
+from .assemble import FILE_NAME, load_exported
 from .card import NO_TOKENIZER, card, fine_tuned_on, usual_length
 from .conversion import to_transformers
 from .model_types import MODEL_TYPES
@@ -130,26 +127,6 @@ def _check(checkpoint: Checkpoint, folder: Path, exported_class: Any, batches: l
 
         results[implementation] = compare(checkpoint.logits, outputs, batches, pad)
     return results
-
-
-def load_exported(folder: Path, exported_class: Any) -> PreTrainedModel:
-    """Return the exported model, by the exported code where there is any."""
-    if (folder / FILE_NAME).exists():
-        spec = importlib.util.spec_from_file_location("fairseq_posenc_exported", folder / FILE_NAME)
-        assert spec is not None
-        assert spec.loader is not None
-        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:  # of any kind, as the code of schemes may raise
-            raise InputError(
-                f"the exported {FILE_NAME} cannot be run ({type(error).__name__}: {error}): a scheme's module must define the "
-                "names that it uses, or import them from the modules that define them"
-            ) from error
-        finally:
-            shutil.rmtree(folder / "__pycache__", ignore_errors=True)
-        exported_class = getattr(module, exported_class.__name__)
-    return exported_class.from_pretrained(folder).float().eval()
 
 
 @contextmanager

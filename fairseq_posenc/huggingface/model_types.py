@@ -1,9 +1,8 @@
 """The types of models that are imported and exported: those of transformers, and the project's own."""
 
-from fairseq.data import Dictionary
-
 from ..core.transformer import EncoderConfig
 from ..plugin.checkpoint.state_dict import ENCODER
+from ..text.vocabulary import Dictionary
 from .auto import PosencConfig, modeling
 from .types import MODEL_TYPES
 from .types.base import CLASSIFIER, ModelType, language_model, register

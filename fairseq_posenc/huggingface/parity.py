@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, data_utils
 from torch import Tensor
 
 from ..base.errors import InputError
+from ..text.vocabulary import Dictionary
 
 BATCHES = 2
 SAMPLES = 4  # per batch
@@ -59,6 +59,8 @@ def token_batches(data: Path, dictionary: Dictionary, length: int, start: int = 
     Raises:
         FileNotFoundError: the folder has neither.
     """
+    from fairseq.data import data_utils
+
     sentences: Any = None
     for split in ("valid", "train"):
         if not sentences and (data / f"{split}.idx").exists():

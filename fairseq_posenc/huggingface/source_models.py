@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,8 +19,6 @@ from ..base.errors import InputError
 from ..core.transformer import Encoder, EncoderConfig
 from ..plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
 from ..plugin.checkpoint.state_dict import CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
-from ..plugin.models.checkpoint import Checkpoint
-from ..plugin.models.stock import from_stock
 from ..text.vocabulary import DICTIONARY
 from . import TOLERANCE
 from .model_files import load_model
@@ -28,6 +26,9 @@ from .model_types import MODEL_TYPES
 from .parity import Parity, compare, head_output, random_batches
 from .types.base import TOKEN_TYPES, ModelType
 from .vocabularies import SourceVocabulary, read_vocabulary
+
+if TYPE_CHECKING:
+    from ..plugin.models.checkpoint import Checkpoint
 
 BY_SYMBOL = (WORDS, f"{LANGUAGE_MODEL}weight", f"{LANGUAGE_MODEL}bias")
 """Parameters with a row for each symbol."""
@@ -111,6 +112,8 @@ def read(name: str) -> Source:
     if (path := folder / "model.pt").exists():
         if not (folder / DICTIONARY).exists():
             raise FileNotFoundError(f"{folder} has a model.pt and no dict.txt: copy the dictionary that was released with it")
+        from ..plugin.models.checkpoint import Checkpoint  # imports fairseq
+
         checkpoint = Checkpoint(path, folder)
         if not checkpoint.is_stock:
             raise InputError(
@@ -132,6 +135,8 @@ def of_checkpoint(checkpoint: Checkpoint, folder: Path) -> Source:
     Raises:
         InputError, OSError: the dictionary is not there or of another model, or the checkpoint has no such head.
     """
+    from ..plugin.models.stock import from_stock
+
     if f"{LANGUAGE_MODEL}weight" not in checkpoint.state:
         raise InputError(f"{checkpoint.path} has no language model's head: name a checkpoint of pretraining")
     vocabulary = SourceVocabulary.of_folder(folder)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -27,6 +26,7 @@ from ..text.vocabulary import (
     MASK,
     SENTENCEPIECE,
     TOKENIZER_FILES,
+    Dictionary,
     LineEncoder,
     Sentencepiece,
     library_errors,

@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+from backports import zstd
 from corpora import SMALL, documents, files, make_text, prepare, sources
 
-from fairseq_posenc.text.data.text import Layout, zstd
+from fairseq_posenc.text.data.text import Layout
 
 PACK = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd.compress}
 

@@ -218,8 +218,9 @@ def test_kill_leaves_nothing_that_looks_finished(tmp_path):
         (b"the cat sat\n\n" * 99, ("--valid-fraction", 1.5), "--valid-fraction must be at most"),
         (b"the cat sat\n\n" * 99, ("--vocabulary", "TEXT"), "--vocab-size: not with --vocabulary"),
         (b"the cat sat\rthe mat\r", (), "text.txt: CR line ends"),
-        (b"BZh91AY&SY", (), "text.txt: .* Unpack it"),
-        (b"PK\x03\x04", (), "text.txt: .* Unpack it"),
+        (b"BZh91AY&SY", (), "text.txt: cannot be unpacked"),
+        (b"PK\x03\x04", (), "text.txt: cannot be unpacked"),
+        (b"7z\xbc\xaf\x27\x1c", (), "text.txt: .* Convert it"),
     ],
 )
 def test_bad_input_is_named(tmp_path, capsys, content, arguments, message):

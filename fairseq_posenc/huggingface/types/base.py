@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
-from fairseq.data import Dictionary
 from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig
 
@@ -19,6 +18,7 @@ from ...base.errors import InputError
 from ...core.transformer import ACTIVATIONS, EncoderConfig
 from ...core.transformer.config import TRANSFORMERS
 from ...plugin.checkpoint.state_dict import ABSOLUTE, CLASSIFICATION, ENCODER, LANGUAGE_MODEL, SPANS, WORDS, StateDict
+from ...text.vocabulary import Dictionary
 
 Options = dict[str, Any]
 Names = str | tuple[str, ...]

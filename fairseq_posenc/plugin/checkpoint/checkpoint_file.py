@@ -12,7 +12,6 @@ from types import NoneType
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from ...base.errors import InputError, first_line
@@ -23,7 +22,7 @@ from .state_dict import FORMAT, FORMAT_KEY, is_ordinary
 
 PARTS: dict[str, Any] = {
     "args": Namespace,
-    "cfg": (dict, DictConfig),
+    "cfg": Mapping,  # a dictionary, or OmegaConf's DictConfig
     "optimizer_history": list,
     **dict.fromkeys(("extra_state", "last_optimizer_state", "task_state"), dict),
 }
@@ -51,12 +50,15 @@ def write(path: Path, content: dict[str, Any]) -> None:
         torch.save(content, stream)
 
 
-def untrained(cfg: DictConfig, model: nn.Module, vocabulary: Mapping[str, str] | None = None) -> dict[str, Any]:
+def untrained(cfg: Any, model: nn.Module, vocabulary: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Make the content that fairseq's trainer would write before its first update.
 
     Args:
+        cfg: the run's configuration, a DictConfig.
         vocabulary: the result of :func:`fairseq_posenc.text.vocabulary.fingerprint`.
     """
+    from omegaconf import OmegaConf
+
     history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
     return {
         "args": None,

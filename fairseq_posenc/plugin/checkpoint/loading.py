@@ -19,7 +19,19 @@ from torch.serialization import get_safe_globals, safe_globals
 
 from ...base.errors import InputError
 from ...base.files import require_regular
-from .stand_ins import Array, Config, DType, InvalidContent, Metadata, Value, empty_bytes, plain_dict, resolve, scalar
+from .stand_ins import (
+    Array,
+    Config,
+    DType,
+    InvalidContent,
+    Metadata,
+    Value,
+    empty_bytes,
+    has_fairseq,
+    plain_dict,
+    resolve,
+    scalar,
+)
 
 
 class Unreadable(InputError, RuntimeError):
@@ -131,14 +143,17 @@ def allowed_types() -> list[Any]:
 
     The listed types only store their arguments; other types have stand-ins.
     """
-    from fairseq.data import Dictionary
-    from fairseq.dataclass import FairseqDataclass
-    from fairseq.distributed.utils import _TensorPlaceholder
-    from fairseq.logging import meters
+    paths, all_meters = (pathlib.PosixPath, pathlib.WindowsPath), []
+    plain: list[Any] = [argparse.Namespace, frozenset, slice]
+    if has_fairseq():
+        from fairseq.data import Dictionary
+        from fairseq.dataclass import FairseqDataclass
+        from fairseq.distributed.utils import _TensorPlaceholder
+        from fairseq.logging import meters
 
-    all_meters, paths = _subclasses(meters.Meter), (pathlib.PosixPath, pathlib.WindowsPath)
-    plain = [argparse.Namespace, frozenset, slice, Dictionary, *all_meters, meters.MetersDict]
-    plain += [*_subclasses(FairseqDataclass), _TensorPlaceholder]  # the last is in what processes send to each other
+        all_meters = _subclasses(meters.Meter)
+        plain += [Dictionary, *all_meters, meters.MetersDict, *_subclasses(FairseqDataclass)]
+        plain.append(_TensorPlaceholder)  # in what processes send to each other
     only_named = [typing.Any, bool, complex, dict, float, int, list, set, str, tuple, type(None)]  # in OmegaConf's metadata
     named = {
         **{_name(type_): type_ for type_ in plain},
@@ -154,17 +169,19 @@ def allowed_types() -> list[Any]:
 
 def _stand_ins() -> dict[str, Any]:
     """What is built in place of OmegaConf's containers and values, and of NumPy's numbers, under the names of NumPy 1 and 2."""
-    from omegaconf import DictConfig, ListConfig, base, nodes
-
-    configs = {DictConfig: Config, ListConfig: Config, base.Metadata: Metadata, base.ContainerMetadata: Metadata}
-    configs |= dict.fromkeys(_subclasses(nodes.ValueNode), Value)
     numbers = {"scalar": scalar, "_reconstruct": Array}
-    return {
-        **{_name(type_): stand_in for type_, stand_in in configs.items()},
+    of_numpy = {
         **{f"numpy.{core}.multiarray.{name}": made for core in ("core", "_core") for name, made in numbers.items()},
         "numpy.dtype": DType,
         "numpy.ndarray": "numpy.ndarray",
     }
+    if not has_fairseq():
+        return of_numpy
+    from omegaconf import DictConfig, ListConfig, base, nodes
+
+    configs = {DictConfig: Config, ListConfig: Config, base.Metadata: Metadata, base.ContainerMetadata: Metadata}
+    configs |= dict.fromkeys(_subclasses(nodes.ValueNode), Value)
+    return of_numpy | {_name(type_): stand_in for type_, stand_in in configs.items()}
 
 
 def _subclasses(parent: Any) -> list[Any]:

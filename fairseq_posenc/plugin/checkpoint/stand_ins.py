@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from enum import Enum
 from functools import cached_property
+from importlib import util
 from pathlib import PurePath
 from typing import Any
 
@@ -156,6 +157,8 @@ def _text(leaf: Any) -> Any:
 
 def _require_names(args: Any) -> None:
     """Reject options of old checkpoints that are no plain names: fairseq has Hydra look for a file of that name in any folder."""
+    if args is None:
+        return
     from fairseq.registry import REGISTRIES
 
     for kind in REGISTRIES:
@@ -200,7 +203,14 @@ def _size(value: Any, known: dict[int, int]) -> int:
     return known[id(value)]
 
 
+def has_fairseq() -> bool:
+    """Return whether fairseq is installed; without it, files of transformers alone are read, which hold none of its types."""
+    return util.find_spec("fairseq") is not None
+
+
 def _plain_objects() -> tuple[type, ...]:
+    if not has_fairseq():
+        return (Namespace,)
     from fairseq.data import Dictionary
     from fairseq.dataclass import FairseqDataclass
     from fairseq.logging import meters

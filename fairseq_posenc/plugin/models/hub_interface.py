@@ -1,6 +1,5 @@
-"""Checkpoints from Python: the encoder alone, the vocabulary, and fairseq's hub interface with both."""
+"""fairseq's hub interface to a checkpoint, with its vocabulary."""
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,19 +11,8 @@ from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import open_dict
 
 from ...base.errors import InputError
-from ...core.transformer import Encoder
-from ...text.vocabulary import MASK, Vocabulary
+from ...text.vocabulary import DICTIONARY, MASK, Vocabulary
 from .checkpoint import Checkpoint
-
-
-def load_encoder(path: str | os.PathLike) -> Encoder:
-    """Load a checkpoint's encoder as a plain PyTorch module, for evaluation; raises InputError or OSError if there is none."""
-    return Checkpoint(Path(path)).encoder()
-
-
-def load_vocabulary(folder: str | os.PathLike) -> Vocabulary:
-    """Load the vocabulary of a data-bin, or of a folder of import-hf; raises InputError or OSError if parts are missing."""
-    return Vocabulary(Path(folder))
 
 
 def load_hub_interface(path: Path, data: Path | None = None) -> RobertaHubInterface:
@@ -33,7 +21,8 @@ def load_hub_interface(path: Path, data: Path | None = None) -> RobertaHubInterf
     vocabulary, cfg = checkpoint.vocabulary, checkpoint.configuration
     with open_dict(cfg):
         cfg.bpe = None  # it would be downloaded
-    task = MaskedLMTask(MaskedLMConfig(data=str(vocabulary.folder)), vocabulary.dictionary)
+    dictionary = Dictionary.load(str(vocabulary.folder / DICTIONARY))  # to which the task adds <mask>
+    task = MaskedLMTask(MaskedLMConfig(data=str(vocabulary.folder)), dictionary)
     with suppress(InputError):  # one of several heads is not chosen
         labels, task.label_dictionary = checkpoint.labels, Dictionary()  # as of the task that trained the head
         for label in labels:

@@ -3,6 +3,7 @@
 import os
 import struct
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from ...base.errors import InputError
 from ...base.files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION, require_regular
 from ...base.patching import ModuleProxy, wrap
+from ...text import vocabulary
 
 CHECKED_TOGETHER = 1 << 20
 """Ids of a .bin file, or items of an .idx file, that are in memory at once."""
@@ -39,24 +41,7 @@ def explain_dictionaries() -> None:
 
     @wrap(Dictionary, "add_from_file")
     def explained(add_from_file, self, f):
-        if not isinstance(f, str):
-            return add_from_file(self, f)
-        try:
-            require_regular(f)
-            return add_from_file(self, f)
-        except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"There is no dictionary {f}. A fairseq data directory (a data-bin) holds its dictionary next to the .bin and "
-                ".idx files: check the DATA argument, or make a data-bin from text with fairseq-posenc prepare."
-            ) from error
-        except OSError:
-            raise
-        except Exception as error:  # fairseq raises nothing narrower
-            reason = " ".join(str(error).split(". ")[0].split())
-            raise InputError(
-                f"{f} cannot be read as a dictionary: {reason}. It is UTF-8, each line holds a symbol, a space and a count, and "
-                "each symbol appears once: copy the file again from where the data was prepared."
-            ) from error
+        return vocabulary.add_from_file(self, Path(f)) if isinstance(f, str) else add_from_file(self, f)
 
 
 def refuse_damaged_data() -> None:

@@ -12,7 +12,6 @@ from tqdm import tqdm
 from ...base.errors import InputError
 from ...base.record import Recorded
 from ...core.transformer import Encoder
-from ...plugin.models.checkpoint import Checkpoint
 from ..engine.report import Figure
 from . import offsets
 from .embeddings import correlations, inseparable, position_vectors, positional_scores, rank, vector_count
@@ -100,7 +99,10 @@ def examine(model: AnalyzedModel, n: int, sequences: Tensor | None) -> tuple[dic
 def r_squared_of_run(run: Sequence[Path], n: int) -> dict[str, float]:
     """Return R² along a run's checkpoints by their number of updates: of P, or of the biases of models without vectors."""
     values: dict[int, float | None] = {}
-    for checkpoint in map(Checkpoint, run):
+    for path in run:
+        from ...plugin.models.checkpoint import Checkpoint  # imports fairseq
+
+        checkpoint = Checkpoint(path)
         encoder = checkpoint.encoder()
         vectors = position_vectors(encoder, vector_count(encoder, n))
         functions = {} if vectors is not None else offsets.functions_of_average_word(encoder, n)

@@ -10,7 +10,6 @@ from torch import Tensor
 from ...base.commands import best_checkpoint, saved_checkpoints, split_label
 from ...base.errors import InputError
 from ...core.transformer import Encoder
-from ...plugin.models.checkpoint import Checkpoint
 from ...text.vocabulary import Vocabulary
 from .embeddings import position_vectors
 
@@ -92,6 +91,8 @@ def read(model: str, data_bin: Path | None, with_text: bool) -> AnalyzedModel:
 def _read(label: str, name: str, data_bin: Path | None, with_text: bool) -> AnalyzedModel:
     run, path = saved_checkpoints(Path(name)), best_checkpoint(Path(name))
     if path.is_file():
+        from ...plugin.models.checkpoint import Checkpoint  # imports fairseq
+
         checkpoint = Checkpoint(path, data_bin)
         return AnalyzedModel(label, checkpoint.encoder(), checkpoint.vocabulary if with_text else None, run=tuple(run))
     from ...huggingface.source_models import read as read_source  # imports transformers

@@ -231,7 +231,7 @@ def export(subject: Subject) -> Iterator[str | None]:
         raise NotApplicable(reason)
     from transformers.utils.logging import disable_progress_bar
 
-    from ...huggingface.export import load_exported
+    from ...huggingface.assemble import load_exported
     from ...huggingface.modeling import PosencConfig, PosencModel
 
     disable_progress_bar()

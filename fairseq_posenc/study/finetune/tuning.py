@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data import indexed_dataset
 from fairseq.models import ARCH_MODEL_REGISTRY, BaseFairseqModel
 
 from ...base.commands import show
@@ -48,11 +48,12 @@ class Scores(Recorded):
     constant: list[str]
 
 
-def write_items(folder: Path, split: str, dictionary: Dictionary, items: Iterable[np.ndarray | list[int]]) -> None:
-    """Write one split of a data-bin, and its dictionary; each item is (n,) ids."""
+def write_items(folder: Path, split: str, dictionary: Any, items: Iterable[np.ndarray | list[int]]) -> None:
+    """Write one split of a data-bin, and its dictionary, fairseq's or this package's; each item is (n,) ids."""
     folder.mkdir(parents=True, exist_ok=True)
     data, index, names = folder / f"{split}.bin", folder / f"{split}.idx", folder / "dict.txt"
-    dictionary.save(str(names))
+    with open(names, "w", encoding="utf-8") as stream:
+        dictionary.save(stream)
     dtype = indexed_dataset.best_fitting_int_dtype(len(dictionary))
     builder = indexed_dataset.MMapIndexedDatasetBuilder(str(data), dtype=dtype)
     for item in items:

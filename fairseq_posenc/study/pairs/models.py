@@ -1,7 +1,9 @@
 """The models that choose between two sentences: checkpoints of fairseq-train, and models of transformers."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -9,10 +11,12 @@ from torch import Tensor
 from ...base.commands import best_checkpoint, split_label
 from ...base.errors import InputError, first_line
 from ...base.record import digests
-from ...plugin.models.checkpoint import Checkpoint
 from ...text.vocabulary import MASK
 from ..measure.work import default_device
 from .scoring import Scorer, Sentence, sentence_of
+
+if TYPE_CHECKING:
+    from ...plugin.models.checkpoint import Checkpoint
 
 
 def read(model: str, data_bin: Path | None) -> Scorer:
@@ -25,6 +29,8 @@ def read(model: str, data_bin: Path | None) -> Scorer:
     path = best_checkpoint(Path(name))
     if not path.is_file():
         return _of_transformers(label, name)
+    from ...plugin.models.checkpoint import Checkpoint  # imports fairseq
+
     return _of_checkpoint(label, Checkpoint(path, data_bin, "lm", may_be_causal=True))
 
 

@@ -7,12 +7,13 @@ import hashlib
 import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import datasets
 
 from ...base.errors import InputError, first_line
-from .text import BadText, Layout, Line, OnEnd, OnRead, Passage, document_lines, group, ignore, parsed, text_of
+from .text import Layout, Line, OnEnd, OnRead, Passage, group, ignore, of_record, parsed
 
 _NAME = re.compile(r"(?P<name>[^@:]+)(@(?P<revision>[^:]+))?(:(?P<config>[^:]*))?(:(?P<split>[^:]+))?")
 
@@ -39,14 +40,8 @@ class HubShard:
     def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
         digest = hashlib.sha256()
 
-        def parse(number: int, row: object) -> list[Line]:
-            try:
-                return document_lines(text_of(row, self.layout.text_field))
-            except InputError as error:
-                raise BadText(self.name, number, f"row {number}: {error}") from None
-
         def lines() -> Iterator[Line]:
-            for line in parsed(enumerate(self.data, start=1), parse, self.layout):
+            for line in parsed(enumerate(self.data, start=1), partial(of_record, self.name, self.layout), self.layout):
                 digest.update(line or b"\n")
                 on_read(len(line or b""))
                 yield line
@@ -73,7 +68,7 @@ def shards(name: str, layout: Layout) -> list[HubShard]:
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         kind = OSError if isinstance(error, OSError) else InputError
         raise kind(f"hf:{name}: {first_line(error)}") from error
-    if layout.text_field not in fields:
+    if not {layout.text_field, layout.text_field.partition(".")[0]} & {*fields}:
         raise InputError(f"hf:{name}: no field {layout.text_field!r} among {', '.join(fields)}; name another with --text-field")
     number, remote = data.num_shards, "://" in str(builder.base_path)
     origin = f"{builder.base_path} {builder.hash}" if remote else builder.hash

@@ -1,8 +1,9 @@
 """Turn raw text into a data-bin that fairseq-train reads.
 
-TEXT is a file, a folder, a pattern in quotes, or a data set of the Hugging Face hub, hf:NAME[@REVISION][:CONFIG[:SPLIT]].
-Files are UTF-8, plain or compressed as .gz, .xz or .zst: either text, one sentence or paragraph per line, a blank line
-between documents; or JSON lines (.jsonl, .json), one document per row. The end of a file ends a document too. The output
+TEXT is a file, a folder, a pattern in quotes, standard input (-), an address of fsspec such as s3://bucket/folder, or a data
+set of the Hugging Face hub, hf:NAME[@REVISION][:CONFIG[:SPLIT]]. Files are UTF-8: either text, one sentence or paragraph per
+line, a blank line between documents; or one document per row of JSON lines (.jsonl, .json), CSV or TSV, Parquet or Arrow;
+plain, compressed as .gz, .xz, .zst or .bz2, or in tar or zip archives. The end of a file ends a document too. The output
 folder holds sentencepiece.model, dict.txt with <mask> as its last entry, train and valid (.bin, .idx), and
 manifest.json. The same command again resumes where it was interrupted.
 
@@ -87,7 +88,9 @@ class Options:
         "without --valid: hold out one of every 1/F documents (default: 0.01, and more, up to 0.1, if there are less than 10 MB "
         "of text)", None, minimum=1e-9, maximum=0.5, metavar="F",
     )  # fmt: skip
-    text_field: str = option("the field with the text in JSON lines and hub data sets", Layout().text_field, metavar="NAME")
+    text_field: str = option(
+        "the field with the text in rows, as text, or doc.body for fields of fields", Layout().text_field, metavar="NAME"
+    )
     document_per_line: bool = option("in text files, every line is a document", False)
     skip_bad: bool = option("skip what is not UTF-8, or not a JSON row with the field, rather than stop", False)
     shards: int = option("distribute the documents over this many data-bins, DIR/shard-00000 …", 1, minimum=1, metavar="S")

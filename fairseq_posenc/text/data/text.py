@@ -1,40 +1,29 @@
-"""Reads documents, as lists of lines, from .txt and .jsonl files, compressed or not.
+"""Reads documents, as lists of lines, from files of text and of rows, compressed, in archives, or plain.
 
-In text, a document ends at a blank line (or at every line) and at the end of the file; in JSON lines every row is one.
+In text, a document ends at a blank line (or at every line) and at the end of the file; elsewhere every row is one.
 """
 
-import gzip
+import csv
 import hashlib
 import io
 import json
-import lzma
 import os
 import re
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
-from backports import zstd
-
 from ...base.errors import InputError
-
-READERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": zstd.open}
-"""The function that opens a compressed file, by its suffix; other files are not compressed."""
-
-JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
-TEXT_SUFFIXES = (".txt", ".text", *JSON_SUFFIXES)
-"""What a folder is searched for, compressed or not."""
+from ...base.files import sha256
+from . import formats
 
 MAX_LINE_BYTES = 16 << 20
 MAX_ROW_BYTES = 512 << 20
 PASSAGE_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
-MAGIC = re.compile(rb"BZh[1-9]|PK\x03\x04|7z\xbc\xaf|\x1f\x8b|\xfd7zX|\x28\xb5\x2f\xfd")
-"""The beginnings of .bz2, .zip, .7z, .gz, .xz and .zst files."""
-
 Line = bytes | None
 """A line of text, or None at the end of a document."""
 
@@ -65,14 +54,21 @@ class MeteredFile(io.FileIO):
     def __init__(self, path: str, on_read: OnRead = ignore) -> None:
         super().__init__(path)
         self._on_read = on_read
-        self.digest = hashlib.sha256()
+        self._digest, self._hashed = hashlib.sha256(), 0
 
     def readinto(self, buffer: Any) -> int:
         """Read into a buffer, as all methods of a buffered reader do."""
+        follows = self.tell() == self._hashed
         count = super().readinto(buffer)
-        self.digest.update(memoryview(buffer)[:count])
+        if follows:
+            self._digest.update(memoryview(buffer)[:count])
+            self._hashed += count
         self._on_read(count)
         return count
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the file, which is read again unless it was read from its beginning to its end."""
+        return self._digest.hexdigest() if self._hashed == os.path.getsize(self.name) else sha256(self.name)
 
 
 class BadText(InputError):
@@ -117,33 +113,46 @@ class Skipped:
 class Layout(NamedTuple):
     """The format of documents in files."""
 
-    text_field: str = "text"  # of each row of JSON lines, or of a data set of the hub
+    text_field: str = "text"  # of each row, with dots for fields of fields
     document_per_line: bool = False  # in text: every line is a document; otherwise a blank line separates them
     on_bad: Callable[[BadText], None] = refuse  # called with the error of every line or row that cannot be read
 
 
-def suffixes(path: str) -> tuple[str, str]:
-    """Return the suffixes of a file's format and of its compression: ``(".jsonl", ".gz")`` of ``c4.jsonl.gz``."""
-    stem, suffix = os.path.splitext(path.lower())
-    return (os.path.splitext(stem)[1], suffix) if suffix in READERS else (suffix, "")
-
-
-def read_passages(raw: MeteredFile, path: str, layout: Layout) -> Iterator[Passage]:
+def read_passages(raw: Any, path: str, layout: Layout) -> Iterator[Passage]:
     """Give the documents of one file in order, in passages of about ``PASSAGE_BYTES`` at most.
 
-    Line ends are LF or CR LF; a byte order mark is dropped; lines of nothing but white space, Unicode's included, are dropped.
+    Compression, tables of pyarrow and archives are known by their first bytes; CSV and TSV by the suffix, and JSON lines by the
+    suffix or, where the suffix is of no format, by a brace. Line ends are LF or CR LF; a byte order mark is dropped; lines of
+    nothing but white space, Unicode's included, are dropped.
+
+    Args:
+        raw: the file, open for reading bytes. Parquet, Arrow and zip seek in it.
 
     Raises:
         InputError: the file is not compressed as its name implies, or ends early, or has other line ends or a line that is too
             long; and what ``layout.on_bad`` raises.
     """
-    kind, packing = suffixes(path)
-    if packing and not os.path.getsize(path):
-        raise InputError(f"{path}: cannot be unpacked: it is empty, which no {packing} file is. Copy it again.")
-    unpack = READERS.get(packing, lambda stream: stream)
-    stream = io.BufferedReader(unpack(io.BufferedReader(raw, 1 << 20)), 1 << 20)
-    parse, longest = (_of_row, MAX_ROW_BYTES) if kind in JSON_SUFFIXES else (_of_line, MAX_LINE_BYTES)
-    return group(parsed(_lines(stream, path, longest), partial(parse, path, layout), layout))
+    with formats.damage_named(path):
+        stream = formats.unpacked(raw, path)
+        beginning, kind = b"", formats.suffixes(path)[0]
+        with suppress(*formats.DAMAGED):  # which reading reports, with the line
+            beginning = stream.peek()
+        rows: Iterable[Any] | None = formats.rows_of(stream, beginning, layout.text_field)
+        if formats.is_archive(beginning):
+            name = ""
+            for name, member in formats.members_of(stream, beginning):
+                yield from read_passages(member, f"{path}:{name}", layout)
+            if not name:
+                raise InputError(f"{path}: no text in this archive; looked for {', '.join(formats.SUFFIXES)}")
+            return
+        if rows is None and kind in formats.SEPARATORS:
+            rows = _fields(stream, path, formats.SEPARATORS[kind])
+        if rows is not None:
+            yield from group(parsed(enumerate(rows, start=1), partial(of_record, path, layout), layout))
+            return
+        is_json = kind in formats.JSON_SUFFIXES or (kind not in formats.PLAIN and beginning.lstrip().startswith(b"{"))
+        parse, longest = (_of_row, MAX_ROW_BYTES) if is_json else (_of_line, MAX_LINE_BYTES)
+        yield from group(parsed(_lines(stream, path, longest), partial(parse, path, layout), layout))
 
 
 def parsed(rows: Iterable[tuple[int, Any]], parse: Callable[[int, Any], list[Line]], layout: Layout) -> Iterator[Line]:
@@ -202,13 +211,13 @@ def _lines(stream: Any, path: str, max_bytes: int) -> Iterator[tuple[int, bytes]
                 )
             line = line.removeprefix(BOM) if number == 1 else line
             yield number, b"" if line.decode("utf-8", "replace").isspace() else line
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, zstd.ZstdError) as error:
+    except formats.DAMAGED as error:
         raise InputError(f"{path}: cannot be unpacked after line {number} ({error}): it is damaged or cut short.") from error
 
 
 def _require_text(beginning: bytes, path: str) -> None:
-    if MAGIC.match(beginning):
-        raise InputError(f"{path}: compressed in a way that its name does not tell, or that is not read. Unpack it first.")
+    if beginning.startswith((b"7z\xbc\xaf", b"FEA1")):
+        raise InputError(f"{path}: a format that is not read, 7z or Feather 1. Convert it first.")
     encoding = json.detect_encoding(beginning).upper()  # by a byte order mark, or by where the NUL bytes of ASCII letters are
     if not encoding.startswith("UTF-8"):
         encoding = re.sub("-([BL]E)", r"\1", encoding)
@@ -237,16 +246,36 @@ def _of_row(path: str, layout: Layout, number: int, row: bytes) -> list[Line]:
         raise BadText(path, number, problem) from None
 
 
+def _fields(stream: Any, path: str, separator: str) -> Iterator[dict[str | None, Any]]:
+    """Yield the rows of CSV by the names in its first row."""
+    csv.field_size_limit(MAX_ROW_BYTES)
+    lines = (line.decode("utf-8", "surrogateescape") for _, line in _lines(stream, path, MAX_ROW_BYTES))
+    yield from csv.DictReader(lines, delimiter=separator, strict=True)
+
+
+def of_record(source: str, layout: Layout, number: int, row: object) -> list[Line]:
+    """Return the lines of a row of a table; raises BadText, which names the row."""
+    try:
+        return document_lines(text_of(row, layout.text_field))
+    except InputError as error:
+        raise BadText(source, number, f"row {number}: {error}") from None
+
+
 def text_of(row: object, field: str) -> str:
-    """Return the text of a row of JSON lines or of a data set.
+    """Return the text of a row, in which ``doc.body`` is the field ``body`` of the field ``doc`` unless it is a name itself.
 
     Raises:
         InputError: the row is not an object that has a string in this field.
     """
     if not isinstance(row, dict):
         raise InputError("not a JSON object")
-    if field not in row:
-        raise InputError(f"no field {field!r} among {', '.join(map(repr, row))}; name another with --text-field")
-    if not isinstance(row[field], str):
+    if None in row:
+        raise InputError("more fields than names in the first row; a field that has the separator is in quotes")
+    value: Any = row
+    for name in [field] if field in row else field.split("."):
+        if not isinstance(value, dict) or name not in value:
+            raise InputError(f"no field {field!r} among {', '.join(map(repr, row))}; name another with --text-field")
+        value = value[name]
+    if not isinstance(value, str):
         raise InputError(f"its {field!r} is not a string")
-    return row[field]
+    return value

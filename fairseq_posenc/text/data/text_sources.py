@@ -1,26 +1,33 @@
-"""The sources of text that the command line names: files, folders, patterns and data sets of the Hugging Face hub."""
+"""The sources of text that the command line names: files, folders, patterns, addresses, and data sets of the Hugging Face hub."""
 
+import atexit
 import filecmp
 import glob
 import os
+import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from tqdm import tqdm
 
-from ...base.errors import InputError
+from ...base.errors import InputError, first_line
 from ...base.files import sha256
 from . import text
+from .formats import PACKINGS, SUFFIXES, is_text, suffixes
 from .text import Layout, OnEnd, OnRead, Passage, ignore
 
 VALID = "valid"
 """The role of validation text, the other being ``train``; also the destination of documents that are held out."""
-HUB = "hf:"
+HUB, STDIN = "hf:", "-"
 PACKED = 3
+COMPRESSED = (".parquet", ".zip", ".tgz")
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 class Source(Protocol):
@@ -92,7 +99,38 @@ class TextFile:
     def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
         with text.MeteredFile(self.name, on_read) as raw:
             yield from text.read_passages(raw, self.name, self.layout)
-            on_end(raw.digest.hexdigest())
+            on_end(raw.sha256())
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file at an address of fsspec, of whose ``system`` it is the ``path``."""
+
+    name: str
+    layout: Layout
+    system: Any
+    path: str
+    size: None = None
+
+    def likeness(self) -> Hashable:
+        return self.name
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {
+            "path": self.name,
+            "bytes": self.system.size(self.path),
+            "version": str(self.system.ukey(self.path)),
+            "sha256": None,
+        }
+
+    def is_same(self, earlier: dict[str, Any]) -> bool:
+        return {**earlier, "sha256": None} == self.fingerprint()
+
+    def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
+        with self.system.open(self.path, "rb") as stream:
+            for passage in text.read_passages(stream, self.name, self.layout):
+                on_read(len(passage.text))
+                yield passage
 
 
 def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
@@ -125,7 +163,10 @@ def estimated_text(sources: Sequence[Source]) -> int | None:
     """
     if any(source.size is None for source in sources):
         return None
-    return sum((source.size or 0) * (PACKED if text.suffixes(source.name)[1] else 1) for source in sources)
+    return sum(
+        (source.size or 0) * (PACKED if suffixes(source.name)[1] or suffixes(source.name)[0] in COMPRESSED else 1)
+        for source in sources
+    )
 
 
 def progress_bar(label: str, sources: Sequence[Source]) -> tqdm:
@@ -141,6 +182,10 @@ def _named(name: str, layout: Layout) -> Sequence[Source]:
         from .hub_datasets import shards  # needs an optional package
 
         return shards(name.removeprefix(HUB), layout)
+    if ADDRESS.match(name):
+        return _at_address(name, layout)
+    if name == STDIN:
+        return [TextFile(_kept(sys.stdin.buffer), layout)]
     if os.path.isdir(name):
         paths = _in_folder(Path(name))
     elif os.path.exists(name) or not glob.has_magic(name):
@@ -155,6 +200,34 @@ def _named(name: str, layout: Layout) -> Sequence[Source]:
     return [TextFile(path, layout) for path in paths]
 
 
+def _at_address(name: str, layout: Layout) -> Sequence[Source]:
+    """Return the files at an address, which may be a folder or a pattern; raises InputError or OSError if it cannot be read."""
+    import fsspec
+
+    try:
+        system, path = fsspec.core.url_to_fs(name)
+        if "*" in path:
+            paths = sorted(system.glob(path))
+        elif system.info(path)["type"] == "directory":
+            paths = sorted(file for file in system.find(path) if is_text(file.removeprefix(path).strip("/")))
+        else:
+            paths = [path]
+    except Exception as error:  # of any kind, as the systems are
+        raise (OSError if isinstance(error, OSError) else InputError)(f"{name}: {first_line(error) or 'no such file'}") from error
+    if not paths:
+        raise FileNotFoundError(f"{name}: no file matches")
+    return [RemoteFile(name if file == path else system.unstrip_protocol(file), layout, system, file) for file in paths]
+
+
+def _kept(stream: IO[bytes]) -> str:
+    """Copy a stream to a temporary file, since text is read more than once; it is removed at the end of the process."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with open(os.path.join(folder, "stdin"), "wb") as copy:
+        shutil.copyfileobj(stream, copy, 1 << 20)
+    return copy.name
+
+
 def _in_folder(folder: Path) -> list[str]:
     def refuse(error: OSError) -> None:
         raise error
@@ -165,12 +238,11 @@ def _in_folder(folder: Path) -> list[str]:
         for link in filter(os.path.islink, (os.path.join(base, name) for name in folders)):
             print(f"{link}: a link to a folder is not followed; name it too if you want it", file=sys.stderr)
     files.sort()
-    shown = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    texts = [str(path) for path in shown if text.suffixes(path.name)[0] in text.TEXT_SUFFIXES]
+    texts = [str(path) for path in files if is_text(str(path.relative_to(folder)))]
     if not texts:
         raise FileNotFoundError(
-            f"{folder}: no text in this folder or below it; looked for {', '.join(text.TEXT_SUFFIXES)}, each plain or with "
-            f"{', '.join(text.READERS)}"
+            f"{folder}: no text in this folder or below it; looked for {', '.join(SUFFIXES)}, each plain or with "
+            f"{', '.join(PACKINGS)}"
         )
     if others := len(files) - len(texts):
         print(f"{folder}: {len(texts):,} files of text; {others:,} others are left out", file=sys.stderr)

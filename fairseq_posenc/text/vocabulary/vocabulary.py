@@ -8,18 +8,16 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...base.errors import InputError
 from ...base.files import read, sha256
+from .dictionary import Dictionary, load_dictionary
 from .library import GPT2, TokenizerJson
 from .sentencepiece import SENTENCEPIECE, Sentencepiece, XlmrSentencepiece
 from .tokenizer import DICTIONARY, EOS_ID, GIVEN_DICTIONARY, MASK, SPECIALS, UNK_ID, Encoding, Tokenizer
-
-if TYPE_CHECKING:
-    from fairseq.data import Dictionary
 
 KINDS: tuple[type[Tokenizer], ...] = (Sentencepiece, XlmrSentencepiece, GPT2, TokenizerJson)
 """The first of them is used if a folder has several."""
@@ -58,20 +56,6 @@ def read_files(path: Path) -> dict[str, bytes]:
     elif not issubclass(kind, Sentencepiece):
         raise FileNotFoundError(f"{path / DICTIONARY}: no such file; it holds the ids of the pieces of {kind.FILES[0]}")
     return files
-
-
-def load_dictionary(folder: Path, masked: bool = True) -> Dictionary:
-    """Read the dictionary in a folder as ``masked_lm`` does, with ``<mask>``; or, not ``masked``, as ``language_modeling`` does.
-
-    Raises:
-        InputError, OSError: the file is missing or damaged.
-    """
-    from fairseq.data import Dictionary
-
-    dictionary = Dictionary.load(str(folder / DICTIONARY))
-    if masked and MASK not in dictionary:  # else its count would change
-        dictionary.add_symbol(MASK)
-    return dictionary
 
 
 def fingerprint(dictionary: Dictionary, folder: Path) -> dict[str, str]:
@@ -168,7 +152,7 @@ class Vocabulary:
         masked: whether the dictionary is that of ``masked_lm``, with ``<mask>``.
 
     Attributes:
-        dictionary: fairseq's.
+        dictionary: its symbols and their ids.
         tokenizer: cuts text into pieces, which it numbers in another order.
 
     Raises:
@@ -188,7 +172,7 @@ class Vocabulary:
         except InputError as error:
             raise InputError(f"{folder / kind.FILES[0]}: {error}") from None
         _require_pieces(self.dictionary.symbols[self.dictionary.nspecial :], self.tokenizer, str(folder / DICTIONARY))
-        index = self.dictionary.indices
+        index: Mapping[Any, int] = self.dictionary.indices
         self._ids = np.array([index.get(symbol, UNK_ID) for symbol in self.tokenizer.symbols], np.int64)
 
     def encode(self, text: str) -> Encoding:
@@ -233,3 +217,8 @@ class Vocabulary:
     def files(self) -> list[Path]:
         """Return the paths of the dictionary and the tokenizer's files."""
         return [self.folder / name for name in (DICTIONARY, *TOKENIZER_FILES) if (self.folder / name).exists()]
+
+
+def load_vocabulary(folder: str | os.PathLike) -> Vocabulary:
+    """Load the vocabulary of a data-bin, or of a folder of import-hf; raises InputError or OSError if parts are missing."""
+    return Vocabulary(Path(folder))

@@ -11,10 +11,10 @@ from omegaconf import OmegaConf
 from pages import Page
 from world import make_english, sentences
 
+from fairseq_posenc import load_vocabulary
 from fairseq_posenc.cli import main
 from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
 from fairseq_posenc.plugin.models.building import build
-from fairseq_posenc.plugin.models.hub_interface import load_vocabulary
 from fairseq_posenc.study.analyze import examine, models
 from fairseq_posenc.study.analyze.models import read
 from fairseq_posenc.study.analyze.toeplitz import r_squared

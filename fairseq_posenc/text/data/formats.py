@@ -1,0 +1,132 @@
+"""The formats of files: what a file is by its first bytes or its name, the rows of tables, and the members of archives.
+
+Parquet and Arrow are read by pyarrow, which is an extra, a batch of rows at a time.
+"""
+
+import bz2
+import csv
+import gzip
+import io
+import lzma
+import os
+import re
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import Any
+
+from backports import zstd
+
+from ...base.errors import InputError, first_line
+
+PACKINGS: dict[str, tuple[bytes, Callable[..., Any]]] = {
+    ".gz": (b"\x1f\x8b", gzip.open),
+    ".xz": (b"\xfd7zXZ", lzma.open),
+    ".zst": (b"\x28\xb5\x2f\xfd", zstd.open),
+    ".bz2": (b"BZh", bz2.open),
+}
+"""The first bytes of a compressed file, and the function that opens it, by the usual suffix."""
+JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+PLAIN = (".txt", ".text")
+SUFFIXES = (*PLAIN, *JSON_SUFFIXES, *SEPARATORS, ".parquet", ".arrow", ".feather", ".tar", ".tgz", ".zip")
+"""What folders and archives are searched for, compressed or not."""
+NO_TEXT = re.compile(r"(dataset_info|dataset_dict|state)\.json|cache-.*\.arrow")
+"""Files beside those with the rows in a folder of datasets' ``save_to_disk``."""
+ARROW_FILE, ARROW_STREAM, PARQUET, ZIP = b"ARROW1", b"\xff\xff\xff\xff", b"PAR1", b"PK\3\4"
+TAR, TAR_AT = b"ustar", 257
+BUFFER, ROWS = 1 << 20, 1000
+"""Bytes that are read, and rows that become Python's objects, at once."""
+DAMAGED = (
+    EOFError,
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    zlib.error,
+    zstd.ZstdError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    csv.Error,
+)
+
+
+def suffixes(path: str) -> tuple[str, str]:
+    """Return the suffixes of a file's format and of its compression: ``(".jsonl", ".gz")`` of ``c4.jsonl.gz``."""
+    stem, suffix = os.path.splitext(path.lower())
+    return (os.path.splitext(stem)[1], suffix) if suffix in PACKINGS else (suffix, "")
+
+
+def is_text(name: str) -> bool:
+    """Return whether a file of a folder or an archive has text, by its name there; one with a hidden part has none."""
+    parts = PurePosixPath(name).parts
+    hidden = any(part.startswith(".") for part in parts)
+    return suffixes(name)[0] in SUFFIXES and not hidden and not NO_TEXT.fullmatch(parts[-1])
+
+
+@contextmanager
+def damage_named(path: str) -> Iterator[None]:
+    """Turn the errors of libraries about a file's content into an InputError that names the file."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (*DAMAGED, OSError, ValueError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise InputError(f"{path}: cannot be unpacked ({first_line(error)}): it is damaged, cut short or encrypted.") from error
+
+
+def unpacked(raw: Any, path: str) -> io.BufferedReader:
+    """Return a file's content, unpacked if its first bytes are those of a compressed file."""
+    stream = io.BufferedReader(raw, BUFFER)
+    beginning, packing = stream.peek(), suffixes(path)[1]
+    for magic, unpack in PACKINGS.values():
+        if beginning.startswith(magic):
+            return io.BufferedReader(unpack(stream), BUFFER)
+    if packing:
+        raise InputError(f"{path}: cannot be unpacked: it does not begin as a {packing} file does. Copy it again.")
+    return stream
+
+
+def rows_of(stream: io.BufferedReader, beginning: bytes, field: str) -> Iterator[dict[str, Any]] | None:
+    """Return the rows of a Parquet or Arrow file, with the column that has the field if there is one; None for other files."""
+    batches: Iterable[Any]
+    if beginning.startswith(PARQUET):
+        from pyarrow import parquet
+
+        file = parquet.ParquetFile(stream, buffer_size=BUFFER, pre_buffer=False)
+        column = _column(file.schema_arrow.names, field)
+        batches = file.iter_batches(ROWS, columns=column and [field], use_threads=False)
+    elif beginning.startswith((ARROW_FILE, ARROW_STREAM)):
+        from pyarrow import ipc
+
+        whole = beginning.startswith(ARROW_FILE)
+        reader = (ipc.open_file if whole else ipc.open_stream)(stream)
+        column = _column(reader.schema.names, field)
+        read = map(reader.get_batch, range(reader.num_record_batches)) if whole else reader
+        batches = (batch.select([column]) if column else batch for batch in read)
+    else:
+        return None
+    parts = (batch.slice(start, ROWS) for batch in batches for start in range(0, batch.num_rows, ROWS))
+    return (row for part in parts for row in part.to_pylist())
+
+
+def _column(names: list[str], field: str) -> str | None:
+    return next((name for name in (field, field.partition(".")[0]) if name in names), None)
+
+
+def is_archive(beginning: bytes) -> bool:
+    """Return whether a file is a zip or tar archive."""
+    return beginning.startswith(ZIP) or beginning[TAR_AT:].startswith(TAR)
+
+
+def members_of(stream: io.BufferedReader, beginning: bytes) -> Iterator[tuple[str, Any]]:
+    """Yield the names and files with text in an archive, each to be read before the next."""
+    if beginning.startswith(ZIP):
+        with zipfile.ZipFile(stream) as archive:
+            yield from ((name, archive.open(name)) for name in archive.namelist() if is_text(name))
+    else:
+        with tarfile.open(fileobj=stream, mode="r|") as tar:
+            yield from ((member.name, tar.extractfile(member)) for member in tar if member.isfile() and is_text(member.name))
