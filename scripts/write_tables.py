@@ -16,6 +16,10 @@ from tabulate import tabulate
 from fairseq_posenc.base import ownership
 from fairseq_posenc.base.plotting import save
 from fairseq_posenc.base.record import DIVERGED, FINISHED, FORMAT, RESULT, read_object
+from fairseq_posenc.huggingface.conversion import choose
+from fairseq_posenc.huggingface.types.base import Head
+from fairseq_posenc.plugin.models.building import complete, dictionary_of, encoder_config, parse
+from fairseq_posenc.plugin.options.option_set import ENCODER_OPTIONS, LANGUAGE_MODEL_OPTIONS
 from fairseq_posenc.study.analyze import models
 from fairseq_posenc.study.catalogue import pictures
 from fairseq_posenc.study.catalogue.listing import COLUMNS, as_markdown, find
@@ -192,7 +196,72 @@ def results_by_scheme() -> Iterator[tuple[str, str, dict[str, str]]]:
             yield "Tasks that need word order", row["positions"], cells | accuracy
 
 
+NORM_FIRST = "--encoder-normalize-before"
+LLAMA = "--norm rms --gated-ffn --no-linear-bias --activation-fn silu"
+EXPORTS = (  # architectures, and flags of fairseq-train
+    "roberta_absolute",
+    "roberta_sinusoidal",
+    f"roberta_absolute {NORM_FIRST}",
+    "albert_absolute",
+    "roberta_t5",
+    "roberta_posenc --positions absolute+t5",
+    "roberta_rope",
+    f"roberta_rope {NORM_FIRST}",
+    "roberta_rope --gated-ffn --no-linear-bias",
+    f"roberta_rope {NORM_FIRST} {LLAMA} --no-layernorm-embedding --no-head-layer --no-output-bias",
+    "modernbert_rope",
+    "roberta_deberta --deberta-projections content --deberta-indexing original --layer-norm-eps 1e-7",
+    "transformer_lm_absolute",
+    "transformer_lm_sinusoidal",
+    "transformer_lm_rope --decoder-normalize-before",
+    f"transformer_lm_rope --decoder-normalize-before {LLAMA}",
+    "transformer_lm_alibi --decoder-normalize-before --layernorm-embedding --activation-fn gelu_accurate",
+    "roberta_tisa",
+    "transformer_lm_rope",
+)
+"""The rows of the table of exports; tests/huggingface/test_native_classes.py exports each."""
+OF_5 = ("EuroBert", "JinaEmbeddingsV3", "NomicBert")
+"""Beginnings of the names of classes that transformers 4.57 lacks."""
+WITHOUT_ONNX = ("PosencForCausalLM",)
+"""Classes that torch.onnx does not export: of this one, sdpa's argument is_causal depends on the length."""
+SERVERS = {  # by the beginnings of the names of classes, as their documentation lists them, looked up on 27 November 2026
+    # huggingface.co/docs/text-embeddings-inference/supported_models; its NomicBERT reads another configuration
+    "TEI": ("Roberta", "MPNet", "ModernBert"),
+    # docs/models/supported_models.md and docs/models/pooling_models/embed.md of vllm-project/vllm; encoders without a head
+    "vLLM": ("Roberta", "ModernBert", "OPT", "GPTNeoX", "Llama", "Bloom"),
+}
+
+
+def exported_class(row: str, *sizes: str) -> str:
+    """Return the class that an untrained model of an architecture with flags is exported to."""
+    arch, *flags = row.split()
+    causal = arch.startswith("transformer_lm")
+    task = "language_modeling" if causal else "masked_lm"
+    cfg = parse(["DATA", "--task", task, "--tokens-per-sample", "512", "--arch", arch, *flags, *sizes])
+    options = complete(cfg.model, cfg.task, LANGUAGE_MODEL_OPTIONS if causal else ENCODER_OPTIONS)
+    dictionary = dictionary_of(16)
+    encoder = encoder_config(options, dictionary, LANGUAGE_MODEL_OPTIONS if causal else ENCODER_OPTIONS)
+    head = Head("CausalLM" if causal else "MaskedLM", True, None, "tanh", 0.0)
+    kind, *_ = choose(encoder, {}, head, {"vocab_size": len(dictionary)}, dictionary)
+    return kind.model_class(head.kind).__name__
+
+
+def exports() -> str:
+    """Return the class of each row of :data:`EXPORTS`, and what can load it."""
+    lines = []
+    for row in EXPORTS:
+        name = exported_class(row)
+        own = name.startswith("Posenc")
+        begins = name.rpartition("For")[0]
+        served = ["yes" if begins in names else "–" for names in SERVERS.values()]
+        old, onnx = ("–" if lacks else "yes" for lacks in (begins in OF_5, name in WITHOUT_ONNX))
+        lines.append([f"`{row}`", f"`{name}`", "needed" if own else "no", old, onnx, *served])
+    head = ("architecture and flags", "class", "remote code", "transformers 4.57", "ONNX", *SERVERS)
+    return tabulate(lines, head, "github", disable_numparse=True)
+
+
 TABLES = {
+    "examples/huggingface/README.md": {"exports": exports},
     "README.md": {"main schemes": main_schemes},
     "docs/compare.md": {"comparison": comparison, "claims": claims, "fine-tuning": fine_tuning},
     "docs/length.md": {"lengths": by_length},

@@ -23,6 +23,7 @@ from ..text.data.folder import read
 from .parity import Parity
 
 if TYPE_CHECKING:
+    from .conversion import Exported
     from .export_command import Options
 
 USES = {  # of a head: transformers' name of the task, and an example
@@ -39,7 +40,7 @@ import. Where fairseq_posenc is installed, `import fairseq_posenc.huggingface.au
 
 
 def card(
-    options: Options, checkpoint: Checkpoint, data: Path, parity: Mapping[str, Parity], own_type: str, tokenizer: str
+    options: Options, checkpoint: Checkpoint, data: Path, parity: Mapping[str, Parity], exported: Exported, tokenizer: str
 ) -> str:
     """Return the text of README.md.
 
@@ -47,10 +48,10 @@ def card(
         options: of the command, whose output folder has the model's name.
         data: the checkpoint's data-bin.
         parity: the result of the comparison for each implementation of attention.
-        own_type: transformers' type that the export is of; empty for this project's class.
+        exported: the model in transformers.
         tokenizer: a sentence about how the tokenizer was checked, or :data:`NO_TOKENIZER`.
     """
-    config, tuned = checkpoint.config, fine_tuned_on(checkpoint)
+    config, tuned, own_type = checkpoint.config, fine_tuned_on(checkpoint), exported.kind.title
     pipeline, example = USES[checkpoint.head.kind]
     known = architectures().get(checkpoint.arch)
     title = checkpoint.arch if known is None or known.expression else f"{checkpoint.arch}: {config.positions}"
@@ -70,7 +71,7 @@ def card(
     facts = {
         "Size": f"{config.layers} layers of width {config.dim} with {config.heads} heads, {config.vocab_size:,} symbols, "
         f"{sum(parameter.numel() for parameter in checkpoint.model.parameters()):,} parameters",
-        "Sequence length": f"any; trained on {length}" if checkpoint.inductive else length,
+        "Sequence length": f"any; trained on {length}" if exported.any_length else length,
         "Training data": f"{tuned}, after pretraining on {corpus}" if tuned else corpus,
         "Score": "a similarity from 0 to 5, divided by 5" if tuned == "STS-B" else "",
         "Classes": ", ".join(filter(NAME.fullmatch, checkpoint.labels)),

@@ -20,7 +20,6 @@ from . import fast_tokenizer
 from .assemble import FILE_NAME, load_exported
 from .card import NO_TOKENIZER, card, fine_tuned_on, usual_length
 from .conversion import to_transformers
-from .model_types import MODEL_TYPES
 from .parity import MASKED, Parity, compare, head_output, token_batches
 from .vocabularies import FAIRSEQ_FOLDER
 
@@ -58,7 +57,8 @@ def export(options: Options) -> dict[str, Parity]:
         raise InputError(f"{path} is fine-tuned, and does not record the data-bin of its pretraining: name it with --data")
     data = options.data or checkpoint.vocabulary.folder
     with _replacing(out, [("CHECKPOINT", path), ("--data", data / "dict.txt")], options.overwrite) as partial:
-        model, left_out = to_transformers(checkpoint)
+        exported = to_transformers(checkpoint, options.remote_code)
+        model = exported.model
         length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
         masked = 0 if checkpoint.is_causal else MASKED
         batches = token_batches(data, checkpoint.vocabulary.dictionary, length, checkpoint.start, masked)
@@ -79,12 +79,13 @@ def export(options: Options) -> dict[str, Parity]:
                 f"{options.tolerance:g}. "
                 f"The files are in {partial}, without a model card; {out} is unchanged."
             )
-        own_type = MODEL_TYPES[model.config.model_type].title
-        text = card(options, checkpoint, data, differences, own_type, remark)
+        text = card(options, checkpoint, data, differences, exported, remark)
         (partial / "README.md").write_text(text, "utf-8")
-    if left_out:
-        show(f"left out: {', '.join(left_out)}")
-    show(f"{out}: {type(model).__name__}, {checkpoint.config.positions}; {remark}")
+    if exported.left_out:
+        show(f"left out: {', '.join(exported.left_out)}")
+    code = f"with remote code: {exported.reason}" if exported.reason else "transformers' own class"
+    show(f"{out}: {type(model).__name__}, {code}")
+    show(f"{checkpoint.config.positions}; {remark}")
     return differences
 
 

@@ -6,9 +6,10 @@ The folder loads with transformers 4.57 and later, 5 included, where neither fai
     python -c 'from transformers import pipeline
     print(pipeline("fill-mask", "my-model", trust_remote_code=True)("The <mask> is blue."))'
 
-Models with absolute positions become transformers' own RoBERTa or ALBERT, and models with the positions of DeBERTa v2 and v3
-become its DeBERTa v2; these need no modelling code. Before the folder gets its name, both models are run on text of the data-bin.
-If their outputs differ by more than --tolerance, nothing is exported.
+Where one of transformers' own classes has the same equation, the export is of that class and needs no modelling code: RoBERTa,
+ALBERT, MPNet, Jina Embeddings v3, ESM, ModernBERT, DeBERTa v2 and others, and OPT, GPT-NeoX, Llama and BLOOM for language models.
+The releases of transformers that have the class load it. Before the folder gets its name, both models are run on text of the
+data-bin. If their outputs differ by more than --tolerance, nothing is exported.
 """
 
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class Options:
     tolerance: float = option("greatest allowed difference of an output", TOLERANCE, metavar="D")
     language: str | None = option("the data's languages for the model card, such as en,de", None, metavar="CODES")
     license: str | None = option("the model's licence for the model card, such as mit or cc-by-4.0", None, metavar="NAME")
+    remote_code: bool = option("export this project's own class, also where one of transformers is the same model", False)
     no_tokenizer: bool = option("export no tokenizer", False)
     overwrite: bool = option("replace an existing export", False)
 

@@ -106,7 +106,7 @@ def convert(
         target,
         {**fresh, **others, **copied, **given, **kept},
         [f"{title}: {_listed(names)}" for title, names in remarks.items() if names],
-        not (removed or copied or given or new) and same_function(config, target),
+        not (removed or copied or given or new) and not differing(config, target),
     )
 
 
@@ -120,19 +120,20 @@ def _shared_options(config: EncoderConfig, expression: str) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in names - given}
 
 
-def same_function(first: EncoderConfig, second: EncoderConfig) -> bool:
-    """Return whether encoders of two configurations are the same function of the same parameters, on sequences that both take."""
+def differing(first: EncoderConfig, second: EncoderConfig) -> list[str]:
+    """Return the fields by which two encoders of the same parameters differ in function, on sequences that both take."""
     affecting = [field.name for field in dataclasses.fields(EncoderConfig) if field.metadata.get("affects_output", True)]
-    compared = set(affecting) - {"positions", "position_options", "max_positions"}
-    if any(getattr(first, name) != getattr(second, name) for name in compared):
-        return False
+    unlike = [name for name in affecting if getattr(first, name) != getattr(second, name)]
+    idle = {"norm_bias": first.norm == "rms", "head_bias": not first.head_layer}
+    elsewhere = ("positions", "position_options", "max_positions")  # of which the first two are compared below
+    others = [name for name in unlike if name not in elsewhere and not idle.get(name)]
     if not same(first.positions, second.positions, first.layers):
-        return False
-    second = dataclasses.replace(
-        second, positions=first.positions
-    )  # as names of effective options have the expression's spelling
+        return ["positions", *others]
+    # The names of effective options have the expression's spelling.
+    second = dataclasses.replace(second, positions=first.positions)
     with torch.device("meta"):
-        return build_positions(first).effective_options == build_positions(second).effective_options
+        options = [build_positions(config).effective_options for config in (first, second)]
+    return others + [name for name in sorted({*options[0], *options[1]}) if options[0].get(name) != options[1].get(name)]
 
 
 def _fit(table: Tensor, shape: torch.Size, name: str, lengths: tuple[int, int]) -> Tensor:

@@ -173,7 +173,8 @@ def test_every_scheme_is_exported(name, prepared, tmp_path):
     """As this project's own class, but with absolute positions, which transformers' ALBERT has too."""
     path = save(make_model(f"albert_{name}_tiny", prepared, embedding_size=8), tmp_path / "checkpoint.pt", prepared)
     checkpoint = Checkpoint(path, prepared, "lm")
-    model, left_out = to_transformers(checkpoint)
+    exported = to_transformers(checkpoint)
+    model, left_out = exported.model, exported.left_out
     assert type(model) is (transformers.AlbertForMaskedLM if name == "absolute" else PosencForMaskedLM)
     assert {part.partition(".")[0] for part in left_out} == {"classification_heads"}
     tokens = made_up(44, 30)

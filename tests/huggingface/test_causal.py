@@ -77,8 +77,9 @@ def test_it_generates_what_the_scores_say(tisa):
     assert found[1].tolist() == rows[1]
 
 
-def test_pairs_are_scored_alike_from_the_symbol_before_the_text(prepared, tmp_path):
-    path = save_causal(prepared, tmp_path / "checkpoint.pt", "rope")
+@pytest.mark.parametrize("before", [False, True], ids=["own", "GPT-NeoX"])
+def test_pairs_are_scored_alike_from_the_symbol_before_the_text(prepared, tmp_path, before):
+    path = save_causal(prepared, tmp_path / "checkpoint.pt", "rope", decoder_normalize_before=before)
     export(path, None, tmp_path / "export")
     texts = ["w1 w2 w4", "w9"]
     scorers = [read(str(model), None) for model in (path, tmp_path / "export")]

@@ -71,7 +71,7 @@ def test_eurobert_has_the_same_logits_and_gradients(pad, options, toy_text, tmp_
 
 
 def test_eurobert_goes_on_with_its_tokenizer_and_back(toy_text, tmp_path, capsys):
-    """Equal ids for equal text; the export is of this project's class, and is imported again as the same model."""
+    """Equal ids for equal text; the export is of EuroBERT's class, and is imported again as the same model."""
     _, tokenizer = write(tmp_path / "source", toy_text / "train.txt")
     out = tmp_path / "imported" / "model.pt"
     state, printed = import_hf(capsys, tmp_path / "source", out)
@@ -86,7 +86,7 @@ def test_eurobert_goes_on_with_its_tokenizer_and_back(toy_text, tmp_path, capsys
     worst = max(parity.difference for parity in export(out, data, tmp_path / "exported").values())
     assert worst < 1e-5
     config = json.loads((tmp_path / "exported" / "config.json").read_text())
-    assert (config["architectures"], config["norm"], config["head_layer"]) == (["PosencForMaskedLM"], "rms", False)
+    assert (config["architectures"], config["mask_token_id"]) == (["EuroBertForMaskedLM"], len(order) - 1)
     back = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
     text = "w3 w17 w22  Ünïcode, 12345!"
     assert order[torch.tensor(back(text)["input_ids"])].tolist() == [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]

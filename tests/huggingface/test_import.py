@@ -224,9 +224,9 @@ def test_the_classes_of_a_source_are_exported_again(options, problem, tmp_path, 
     original = write_bert(tmp_path / "bert", "ForSequenceClassification", **options)
     out = tmp_path / "out" / "model.pt"
     import_hf(capsys, tmp_path / "bert", out)
-    config = to_transformers(Checkpoint(out, out.parent))[0].config
+    config = to_transformers(Checkpoint(out, out.parent)).model.config
     assert (config.id2label, config.problem_type) == (original.config.id2label, problem)
-    assert config.pooler_dropout == original.config.hidden_dropout_prob
+    assert config.classifier_dropout == original.config.hidden_dropout_prob
 
 
 def test_the_tolerance_is_that_of_the_encoder_too(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""transformers' ModernBERT and RoFormer, there and back: the same logits and gradients, and the same training."""
+"""transformers' ModernBERT, there and back: the same logits and gradients, and the same training."""
 
 import dataclasses
 import functools
@@ -33,12 +33,13 @@ thorough = functools.partial(pytest.param, marks=pytest.mark.thorough)
 
 def write(folder, name, kind="ForMaskedLM", **options):
     """A small model of transformers, every parameter perturbed, whose special tokens stand elsewhere than fairseq's."""
-    tokenizer = Tokenizer(models.WordPiece({token: i for i, token in enumerate(TOKENS)}, unk_token="[UNK]"))
+    special = dict(pad_token_id=0, bos_token_id=23, eos_token_id=24) | options
+    tokens = [TOKENS[1], TOKENS[0], *TOKENS[2:]] if special["pad_token_id"] else TOKENS
+    tokenizer = Tokenizer(models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     names = dict(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
-    special = dict(pad_token_id=0, bos_token_id=23, eos_token_id=24)
-    config = getattr(transformers, f"{name}Config")(vocab_size=len(TOKENS), **special, **options)
+    config = getattr(transformers, f"{name}Config")(vocab_size=len(TOKENS), **special)
     model = getattr(transformers, f"{name}{kind}")(config)
     constant = {key: value.clone() for key, value in model.state_dict().items() if key.endswith("embed_positions.weight")}
     perturbed(model).load_state_dict(constant, strict=False)
@@ -206,18 +207,6 @@ def test_what_modernbert_may_have_and_this_project_has_not(options, named, tmp_p
     said = refusal(capsys, tmp_path / "source", "--out", tmp_path / "out" / "model.pt")
     assert "config.json" in said
     assert named in said
-
-
-@pytest.mark.parametrize("head", ["lm", thorough("topic")])
-def test_rotations_become_roformer(head, prepared, tmp_path, capsys):
-    model = make_model("roberta_rope_tiny", prepared, pooler_activation_fn="gelu", pooler_dropout=0.0)
-    path = save(model, tmp_path / "checkpoint.pt", prepared)
-    worst = max(parity.difference for parity in export(path, prepared, tmp_path / "out", head).values())
-    assert worst < 2e-5
-    (architecture,) = json.loads((tmp_path / "out" / "config.json").read_text())["architectures"]
-    assert architecture == ("RoFormerForMaskedLM" if head == "lm" else "RoFormerForSequenceClassification")
-    _, printed = import_hf(capsys, tmp_path / "out", tmp_path / "back" / "model.pt")
-    assert "--untie-weights-roberta" not in printed
 
 
 @pytest.mark.slow

@@ -31,24 +31,25 @@ TYPES = [  # the type, options of a small model, its positions here, and the typ
     ("bert", {}, "absolute", "roberta"),
     ("deberta-v2", DEBERTA, "deberta", "deberta-v2"),
     ("electra", dict(embedding_size=12), "absolute", OURS),
-    ("eurobert", LLAMA, "rope", OURS),
+    ("esm", dict(position_embedding_type="rotary", emb_layer_norm_before=True, token_dropout=False), "rope", "esm"),
+    ("eurobert", LLAMA, "rope", "eurobert"),
     ("gte", {}, "rope", OURS),
     ("gte", dict(type_vocab_size=0, hidden_dropout_prob=0.0), "rope", OURS),
-    ("jina_embeddings_v3", {}, "rope", OURS),
+    ("jina_embeddings_v3", {}, "rope", "jina_embeddings_v3"),
     ("modernbert", dict(local_attention=128), "modernbert", "modernbert"),
     ("modernbert", dict(layer_types=IRREGULAR, local_attention=8), LAYERS, OURS),  # which transformers 4 would not read
-    ("nomic_bert", {}, "rope", OURS),
+    ("mpnet", dict(pad_token_id=1), "absolute+t5", "mpnet"),
+    ("nomic_bert", {}, "rope", "nomic_bert"),
     ("roberta", {}, "absolute", "roberta"),
-    ("roformer", {}, "rope", "roformer"),
+    ("roberta-prelayernorm", {}, "absolute", "roberta-prelayernorm"),
+    ("roformer", dict(hidden_act="relu"), "rope", OURS),  # with GELU, it would become Jina Embeddings v3
     ("ultrabert", dict(sliding_window=4), "rope(layout=half, window=4) | " * 2 + "rope(base=2560000.0, layout=half)", OURS),
 ]
 NOT_WRITTEN = {
     "deberta": "the projections of positions are its own, and keys have no bias",
-    "esm": "proteins: scales the embeddings by the share of masked tokens",
     "esmc": "proteins: LayerNorm of queries and keys, and scaled residuals",
     "funnel": "pools the sequence between blocks",
     "modernvbert": "reads pictures; its text model is modernbert",
-    "mpnet": "absolute+t5 with one table for all layers; nobody has asked for it",
     "neomme": "reads pictures; norms of queries and keys, gates of attention",
     "ultravbert": "reads pictures; its text model is ultrabert",
 }
@@ -70,12 +71,12 @@ def test_every_type_is_the_same_function_there_and_back(model_type, options, pos
     checkpoint = Checkpoint(tmp_path / "out" / "model.pt", tmp_path / "out")
     assert checkpoint.config.positions == positions
     assert ("new, at random (seed 1): the language model's head" in printed) == (head != "MaskedLM")
-    exported, _ = to_transformers(checkpoint)
+    exported = to_transformers(checkpoint).model
     assert exported.config.model_type == exported_type or head != "MaskedLM"
     order = source_models.read(str(tmp_path / "source")).vocabulary.order
     for length in (2, 17, checkpoint.config.max_positions):
         tokens = made_up(len(order), length)
-        expected = outputs(theirs, order[tokens], 0)
+        expected = outputs(theirs, order[tokens], theirs.config.pad_token_id)
         if head == "Model":
             found = [checkpoint.encoder()(tokens).last_hidden_state, outputs(exported.base_model, tokens, 1)]
         else:

@@ -3,9 +3,9 @@
 import importlib
 import pkgutil
 
-from .base import MODEL_TYPES
+from .base import CAUSAL_TYPES, MODEL_TYPES
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["MODEL_TYPES"]
+__all__ = ["CAUSAL_TYPES", "MODEL_TYPES"]

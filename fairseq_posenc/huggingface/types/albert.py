@@ -34,7 +34,7 @@ class Albert(BertLike):
 
     def describe(self, encoder: EncoderConfig, head: Head) -> Options | None:
         width, groups = encoder.embed_dim, encoder.layer_groups
-        if encoder.positions != "absolute" or not (width and groups and head.may_have(encoder.dim, "tanh")):
+        if not (width and groups and head.may_have(encoder.dim, "tanh")):
             return None
         sizes = {"embedding_size": width, "num_hidden_groups": groups, "type_vocab_size": 1}
         return sizes | {"classifier_dropout_prob": head.dropout}

@@ -25,11 +25,16 @@ Names = str | tuple[str, ...]
 Keys = tuple[tuple[Names, Names], ...]
 """Beginnings of parameters' names, fairseq's and transformers'; # is a number, and a tuple has the parts of one tensor."""
 KINDS = ("MaskedLM", "SequenceClassification", "QuestionAnswering")
-"""The kinds of heads that fairseq's models have: the ends of the names of transformers' classes."""
+"""The kinds of heads that fairseq's encoders have: the ends of the names of transformers' classes."""
+CAUSAL = ("CausalLM",)
+"""The kind of head of language models that read from left to right."""
+OUTPUT = f"{LANGUAGE_MODEL}weight"
 PROJECTION, FINAL_NORM = f"{ENCODER}project_in_dim.", f"{ENCODER}layer_norm."
 TOKEN_TYPES = "embeddings.token_type_embeddings.weight"
-DERIVED = ("predictions.bias", "lm_head.bias", "encoder.embed_positions.weight")
-"""Ends of the names of parameters that are others once more, and of RoFormer's sines."""
+ABSENT = (TOKEN_TYPES, "contact_head.regression.weight", "contact_head.regression.bias")
+"""Ends of the names of parameters that are zero in exports, as nothing here has them; the last two are ESM's, for proteins."""
+DERIVED = ("predictions.bias", "lm_head.bias", "encoder.embed_positions.weight", "rotary_embeddings.inv_freq")
+"""Ends of the names of parameters that are others once more, of RoFormer's sines, and of ESM's angles."""
 ATTENTION: dict[Names, Names] = {
     **{f"self_attn.{name}_proj": f"self_attn.{name}_proj" for name in "qkv"},
     "self_attn.out_proj": "self_attn.o_proj",
@@ -62,7 +67,7 @@ def language_model(transform: str, norm: str, decoder: str) -> Keys:
     return (
         (f"{LANGUAGE_MODEL}dense.", f"{transform}.dense."),
         (f"{LANGUAGE_MODEL}layer_norm.", f"{transform}.{norm}."),
-        (f"{LANGUAGE_MODEL}weight", f"{decoder}.weight"),
+        (OUTPUT, f"{decoder}.weight"),
         (f"{LANGUAGE_MODEL}bias", f"{decoder}.bias"),
     )
 
@@ -74,13 +79,14 @@ def pooled(pooler: str) -> Keys:
 
 CLASSIFIER: Keys = ((CLASSIFICATION, "classifier."), (SPANS, "qa_outputs."))
 """Classification by RoBERTa's head of two layers, and question answering."""
+ROBERTA_HEADS: Keys = (*language_model("lm_head", "layer_norm", "lm_head.decoder"), *CLASSIFIER)
 
 
 class Head(NamedTuple):
     """The head that a checkpoint is exported with.
 
     Attributes:
-        kind: one of :data:`KINDS`.
+        kind: one of :data:`KINDS` or :data:`CAUSAL`.
         tied: whether a language model's output projection is the word embeddings.
         width: of the inner layer of a classification head; None for another head.
         activation: of that layer.
@@ -108,6 +114,7 @@ class ModelType:
         also: other types whose models are read as this one.
         library: the module that has its classes.
         heads: the kinds of heads, of :data:`KINDS`, that have an equivalent here; of other models the encoder is imported.
+            With :data:`CAUSAL`, it is the type of a language model that reads from left to right, which is exported only.
         keys: the names of its parameters on both sides.
         names: a field of :class:`EncoderConfig` -> its name in the type's configuration.
         fixed: fields that have the same value in all models of the type.
@@ -176,9 +183,10 @@ class ModelType:
     def describe(self, encoder: EncoderConfig, head: Head) -> Options | None:
         """Return options, besides :attr:`names`, of the model of this type that is nearest to an encoder; None if there is none.
 
-        The caller compares the encoder with :meth:`encoder_config` of the result. A model of the result has the head.
+        The caller compares the encoder with :meth:`encoder_config` of the result. A model of the result has the head. Types
+        without a :attr:`title` are not asked.
         """
-        return None
+        return {}
 
     def encoder_config(self, config: PretrainedConfig, dictionary: Dictionary) -> EncoderConfig:
         """Return the encoder that a configuration describes, of the symbols of ``dictionary``.
@@ -187,9 +195,9 @@ class ModelType:
             InputError: as :meth:`fields`, or a value that no encoder has.
         """
         values = {ours: getattr(config, theirs) for ours, theirs in self.names.items() if ours not in self.fixed}
-        values["activation"] = our_activation(values["activation"])
         width = getattr(config, "embedding_size", config.hidden_size)
         values |= {"embed_dim": width if width != config.hidden_size else 0, **self.fixed, **self.fields(config)}
+        values["activation"] = our_activation(values["activation"])
         return EncoderConfig(vocab_size=len(dictionary), padding_idx=dictionary.pad(), separator_idx=dictionary.eos(), **values)
 
     def new_config(self, encoder: EncoderConfig, options: Options) -> PretrainedConfig:
@@ -215,7 +223,7 @@ class ModelType:
             table = ABSOLUTE if ABSOLUTE in renamed else WORDS
             renamed[table] = renamed[table] + types[0]
         self.after_import(renamed, config)
-        return renamed, poolers + [name for name in others if not name.endswith((TOKEN_TYPES, *DERIVED))]
+        return renamed, poolers + [name for name in others if not name.endswith((*ABSENT, *DERIVED))]
 
     def to_transformers(self, state: StateDict, config: PretrainedConfig) -> tuple[StateDict, list[str]]:
         """Return a state dict under transformers' names, and the names of parameters that a model of this type has no place for.
@@ -231,12 +239,24 @@ class ModelType:
 
 MODEL_TYPES: dict[str, ModelType] = {}
 """By transformers' names of the types and of those that are read as them."""
+CAUSAL_TYPES: dict[str, ModelType] = {}
+"""The same of language models that read from left to right, which are not imported."""
 
 
 def register(kind: type[ModelType]) -> type[ModelType]:
-    """Enter a type into :data:`MODEL_TYPES`, under its own name and those of the types that are read as it."""
-    MODEL_TYPES.update(dict.fromkeys((kind.name, *kind.also), kind()))
+    """Enter a type into :data:`MODEL_TYPES` or :data:`CAUSAL_TYPES`, under its name and those of types that are read as it."""
+    types = CAUSAL_TYPES if kind.heads == CAUSAL else MODEL_TYPES
+    types.update(dict.fromkeys((kind.name, *kind.also), kind()))
     return kind
+
+
+class RobertaHeads(ModelType):
+    """A type with RoBERTa's heads, whose activations are GELU and tanh whatever is configured."""
+
+    def describe(self, encoder: EncoderConfig, head: Head) -> Options | None:
+        if (head.kind == "MaskedLM" and encoder.activation != "gelu") or not head.may_have(encoder.dim, "tanh"):
+            return None
+        return {"type_vocab_size": 1, "classifier_dropout": head.dropout}
 
 
 def our_activation(name: str) -> str:

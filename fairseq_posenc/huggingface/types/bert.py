@@ -4,6 +4,7 @@ import torch
 from transformers import PretrainedConfig
 
 from ...base.errors import InputError
+from ...core.transformer import EncoderConfig
 from ...plugin.checkpoint.state_dict import ABSOLUTE, StateDict
 from .base import Keys, ModelType, Names, Options, embeddings, language_model, layers, pooled, register
 
@@ -13,8 +14,13 @@ def projections(attention: str, ending: str = "") -> dict[Names, Names]:
     return {f"self_attn.{name[0]}_proj": f"{attention}.{name}{ending}" for name in ("query", "key", "value")}
 
 
-def bert_encoder(model: str, projection: str = "") -> Keys:
-    """Return the names of the embeddings and layers in the module ``model``, whose projections end in ``projection``."""
+def bert_encoder(model: str, projection: str = "", **others: str) -> Keys:
+    """Return the names of the embeddings and layers in the module ``model``.
+
+    Args:
+        projection: what the names of the projections of queries, keys and values end in.
+        others: names of a layer's parts in place of BERT's: ``q_proj``, ``k_proj``, ``v_proj``, ``out_proj`` and the norms.
+    """
     names: dict[Names, Names] = {
         **projections("attention.self", projection),
         "self_attn.out_proj": "attention.output.dense",
@@ -23,6 +29,7 @@ def bert_encoder(model: str, projection: str = "") -> Keys:
         "fc2": "output.dense",
         "final_layer_norm": "output.LayerNorm",
     }
+    names |= {f"self_attn.{part}" if part.endswith("_proj") else part: name for part, name in others.items()}
     return *embeddings(model), *layers(f"{model}.encoder.layer.#", names)
 
 
@@ -40,6 +47,10 @@ class BertLike(ModelType):
         if (kind := getattr(config, "position_embedding_type", None) or "absolute") != "absolute":
             raise InputError(f"position_embedding_type {kind!r} cannot be imported, only absolute: transformers 5 ignores others")
         return {"max_positions": config.max_position_embeddings - self._unused(config)}
+
+    def new_config(self, encoder: EncoderConfig, options: Options) -> PretrainedConfig:
+        length = encoder.max_positions + (encoder.padding_idx + 1 if self.counts_from_padding else 0)
+        return super().new_config(encoder, {"max_position_embeddings": length, **options})
 
     def after_import(self, state: StateDict, config: PretrainedConfig) -> None:
         state[ABSOLUTE] = state[ABSOLUTE][self._unused(config) :]

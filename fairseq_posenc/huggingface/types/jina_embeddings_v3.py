@@ -1,22 +1,16 @@
 """Jina Embeddings v3 (Sturua et al. 2024): XLM-R whose positions are rotations. transformers 4 does not have it."""
 
-from transformers import PretrainedConfig
-
-from .base import ATTENTION, CLASSIFIER, NORMS_AFTER, ModelType, Options, embeddings, language_model, layers, register
-from .rotary import rotations
+from .base import ATTENTION, NORMS_AFTER, ROBERTA_HEADS, RobertaHeads, embeddings, layers, register
+from .rotary import Rotary
 
 
 @register
-class JinaEmbeddingsV3(ModelType):
+class JinaEmbeddingsV3(Rotary, RobertaHeads):
     """Jina Embeddings v3, whose encoder has RoBERTa's name in transformers."""
 
-    name, prefix = "jina_embeddings_v3", "JinaEmbeddingsV3"
+    name, prefix, title = "jina_embeddings_v3", "JinaEmbeddingsV3", "Jina Embeddings v3"
     keys = (
         *embeddings("roberta"),
         *layers("roberta.layers.#", ATTENTION | {"fc1": "mlp.fc1", "fc2": "mlp.fc2"} | NORMS_AFTER),
-        *language_model("lm_head", "layer_norm", "lm_head.decoder"),
-        *CLASSIFIER,
+        *ROBERTA_HEADS,
     )
-
-    def fields(self, config: PretrainedConfig) -> Options:
-        return rotations(config)

@@ -8,7 +8,7 @@ from ...core.transformer import EncoderConfig
 from ...core.transformer.config import LAYER_TYPES, TRANSFORMERS
 from ...plugin.checkpoint.state_dict import ENCODER, WORDS
 from .base import FINAL_NORM, Head, ModelType, Names, Options, language_model, layers, register, require_equal, their_activation
-from .rotary import BASE, alternating, base
+from .rotary import alternating, base, bases
 
 LAYER: dict[Names, Names] = {
     ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"): "attn.Wqkv",
@@ -32,15 +32,10 @@ class ModernBert(ModelType):
         (FINAL_NORM, "model.final_norm."),
         *language_model("head", "norm", "decoder"),
     )
-    names = TRANSFORMERS | {
-        "activation": "hidden_activation",
-        "dropout": "embedding_dropout",
-        "attention_dropout": "attention_dropout",
-        "activation_dropout": "mlp_dropout",
-        "layer_norm_eps": "norm_eps",
-        "linear_bias": "attention_bias",
-        "norm_bias": "norm_bias",
-        "head_bias": "classifier_bias",
+    names = {
+        **{**TRANSFORMERS, "activation": "hidden_activation", "activation_dropout": "mlp_dropout", "norm_bias": "norm_bias"},
+        **{"attention_dropout": "attention_dropout", "layer_norm_eps": "norm_eps", "linear_bias": "attention_bias"},
+        **{"dropout": "embedding_dropout", "head_bias": "classifier_bias"},
     }
     fixed = {"gated_ffn": True, "normalize_before": True, "first_norm": False, "initialization": "megatron"}
 
@@ -58,11 +53,8 @@ class ModernBert(ModelType):
         return {"positions": "modernbert" if same(expression, "modernbert", count) else expression}
 
     def describe(self, encoder: EncoderConfig, head: Head) -> Options | None:
-        if not encoder.gated_ffn or head.kind != "MaskedLM":
-            return None
-        sums = [read_sum(part) for part in sums_of(encoder.positions)]
-        usual = encoder.position_options.get("rope_base", BASE)
-        first, last = (float(each.options.get("rope_base", usual)) for each in (sums[0], sums[-1]))
-        options: Options = {"global_rope_theta": first, "local_rope_theta": last, "local_attention": 2 * (sums[-1].window or 0)}
-        options |= {"global_attn_every_n_layers": len(sums), "classifier_activation": their_activation(encoder.activation)}
+        first, *_, last = [*(turns := bases(encoder)), turns[-1]]
+        window = read_sum(sums_of(encoder.positions)[-1]).window or 0
+        options: Options = {"global_rope_theta": first, "local_rope_theta": last, "local_attention": 2 * window}
+        options |= {"global_attn_every_n_layers": len(turns), "classifier_activation": their_activation(encoder.activation)}
         return options | {"mlp_bias": encoder.linear_bias, "cls_token_id": 0, "sep_token_id": encoder.separator_idx}

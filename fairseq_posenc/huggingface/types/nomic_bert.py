@@ -1,16 +1,15 @@
 """NomicBERT (Nussbaum et al. 2024): BERT with rotations, and gated layers without biases. transformers 4 does not have it."""
 
-from transformers import PretrainedConfig
-
-from .base import ATTENTION, GATED, NORMS_AFTER, ModelType, Options, embeddings, language_model, layers, pooled, register
-from .rotary import rotations
+from ...core.transformer import EncoderConfig
+from .base import ATTENTION, GATED, NORMS_AFTER, Head, Options, embeddings, language_model, layers, pooled, register
+from .rotary import Rotary
 
 
 @register
-class NomicBert(ModelType):
+class NomicBert(Rotary):
     """NomicBERT. With the vector of its token type in the word embeddings, the output projection is no longer tied to them."""
 
-    name, prefix = "nomic_bert", "NomicBert"
+    name, prefix, title = "nomic_bert", "NomicBert", "NomicBERT"
     keys = (
         *embeddings("nomic_bert"),
         *layers("nomic_bert.layers.#", ATTENTION | GATED | NORMS_AFTER),
@@ -19,5 +18,7 @@ class NomicBert(ModelType):
     )
     fixed = {"gated_ffn": True, "linear_bias": False}
 
-    def fields(self, config: PretrainedConfig) -> Options:
-        return rotations(config)
+    def describe(self, encoder: EncoderConfig, head: Head) -> Options | None:
+        if not head.may_have(encoder.dim, "tanh"):
+            return None
+        return {"type_vocab_size": 1, "classifier_dropout": head.dropout, **(super().describe(encoder, head) or {})}

@@ -6,10 +6,30 @@ from typing import Any
 from transformers import PretrainedConfig
 
 from ...base.errors import InputError
+from ...core.schemes.positions import read_sum, sums_of
+from ...core.transformer import EncoderConfig
 from ...core.transformer.config import LAYER_TYPES
-from .base import Options
+from .base import Head, ModelType, Options
 
 BASE = 1e4  # of the scheme, where no option gives it
+
+
+class Rotary(ModelType):
+    """A type whose layers all turn whole heads by the same angles."""
+
+    def fields(self, config: PretrainedConfig) -> Options:
+        return super().fields(config) | rotations(config)
+
+    def describe(self, encoder: EncoderConfig, head: Head) -> Options | None:
+        options = super().describe(encoder, head)
+        parameters = {"rope_type": "default", "rope_theta": bases(encoder)[0]}
+        return None if options is None else options | {"rope_parameters": parameters}
+
+
+def bases(encoder: EncoderConfig) -> list[float]:
+    """Return the bases of the angles of an encoder's sums."""
+    usual = encoder.position_options.get("rope_base", BASE)
+    return [float(read_sum(part).options.get("rope_base", usual)) for part in sums_of(encoder.positions)]
 
 
 def rotations(config: PretrainedConfig) -> Options:
