@@ -137,7 +137,7 @@ def _described(checkpoint: Checkpoint) -> Head:
 def _options(checkpoint: Checkpoint) -> Options:
     """Return the symbols and classes of a checkpoint, as options of a configuration in transformers."""
     encoder, head, dictionary = checkpoint.config, checkpoint.head, checkpoint.vocabulary.dictionary
-    options = {"vocab_size": encoder.vocab_size, "bos_token_id": checkpoint.start, "pad_token_id": dictionary.pad()}
+    options: Options = {"vocab_size": encoder.vocab_size, "bos_token_id": checkpoint.start, "pad_token_id": dictionary.pad()}
     options |= {"eos_token_id": encoder.separator_idx}
     if not checkpoint.is_causal:
         options["mask_token_id"] = dictionary.index(MASK)
