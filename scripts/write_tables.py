@@ -222,8 +222,6 @@ EXPORTS = (  # architectures, and flags of fairseq-train
 """The rows of the table of exports; tests/huggingface/test_native_classes.py exports each."""
 OF_5 = ("EuroBert", "JinaEmbeddingsV3", "NomicBert")
 """Beginnings of the names of classes that transformers 4.57 lacks."""
-WITHOUT_ONNX = ("PosencForCausalLM",)
-"""Classes that torch.onnx does not export: of this one, sdpa's argument is_causal depends on the length."""
 SERVERS = {  # by the beginnings of the names of classes, as their documentation lists them, looked up on 27 November 2026
     # huggingface.co/docs/text-embeddings-inference/supported_models; its NomicBERT reads another configuration
     "TEI": ("Roberta", "MPNet", "ModernBert"),
@@ -254,9 +252,9 @@ def exports() -> str:
         own = name.startswith("Posenc")
         begins = name.rpartition("For")[0]
         served = ["yes" if begins in names else "–" for names in SERVERS.values()]
-        old, onnx = ("–" if lacks else "yes" for lacks in (begins in OF_5, name in WITHOUT_ONNX))
-        lines.append([f"`{row}`", f"`{name}`", "needed" if own else "no", old, onnx, *served])
-    head = ("architecture and flags", "class", "remote code", "transformers 4.57", "ONNX", *SERVERS)
+        old = "–" if begins in OF_5 else "yes"
+        lines.append([f"`{row}`", f"`{name}`", "needed" if own else "no", old, *served])
+    head = ("architecture and flags", "class", "remote code", "transformers 4.57", *SERVERS)
     return tabulate(lines, head, "github", disable_numparse=True)
 
 

@@ -8,6 +8,7 @@ from torch.export import Dim
 from transformers import DataCollatorWithFlattening
 
 from fairseq_posenc.core.families import expressions
+from fairseq_posenc.huggingface.causal import PosencForCausalLM
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM, PosencForSequenceClassification
 
@@ -20,7 +21,7 @@ def make(name, model_class=PosencForMaskedLM, **options):
     sizes = dict(vocab_size=20, layers=2, dim=16, ffn_dim=16, heads=2, max_positions=LENGTH)
     model = model_class(PosencConfig(**sizes, positions=expressions()[name], **options)).eval()
     with torch.no_grad():
-        for parameter in model.model.encoder.positions.parameters():
+        for parameter in (value for name, value in model.named_parameters() if ".positions." in name):
             parameter += 0.3 * torch.randn_like(parameter)
     return model
 
@@ -46,6 +47,14 @@ def agree(captured, model, batches=OTHERS):
 def test_torch_export_has_any_length(name):
     model = make(name, masked_next_token=name == "tupe_r")
     agree(torch.export.export(model, (), SEEN, dynamic_shapes=dict.fromkeys(SEEN, DYNAMIC)).module(), model)
+
+
+def test_torch_export_takes_language_models():
+    options = {"is_decoder": True, "tie_word_embeddings": True, "bos_token_id": 2}
+    model, seen, other = make("rope", PosencForCausalLM, **options), batch(2, 9), batch(3, 14)
+    captured = torch.export.export(model, (), seen, dynamic_shapes=dict.fromkeys(seen, DYNAMIC)).module()
+    present = other["attention_mask"].bool()
+    torch.testing.assert_close(captured(**other).logits[present], model(**other).logits[present], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.thorough

@@ -147,7 +147,7 @@ class Logits(nn.Module):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("row", [row for row, name in ROWS.items() if name not in WRITTEN["WITHOUT_ONNX"]])
+@pytest.mark.parametrize("row", ROWS)
 def test_each_row_is_exported_to_onnx(row, prepared, tmp_path):
     """And onnxruntime gives the same scores at other lengths, with padding."""
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -39,9 +39,8 @@ class Sdpa(Backend):
         low_rank = low_rank_bias(terms, call)
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
         bias = additive_bias(terms, call) if low_rank is None else None
-        causal = (
-            bias is None and mask.only_causal and terms.window is None and call.queries == call.keys
-        )  # which kernels support without a matrix
+        plain = bias is None and mask.only_causal and terms.window is None
+        causal = plain and bool(call.queries == call.keys)  # which kernels support without a matrix
         parts = []
         for tile in call.tiles(terms.window):
             blocked, fully_masked = None if causal else mask.blocked(call, terms.window, *tile), None
