@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from corpora import SMALL, files, make_text, prepare, sources
 
+from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.base.files import sha256
 from fairseq_posenc.text.data.text import Layout
 from fairseq_posenc.text.data.text_sources import find
@@ -48,11 +49,22 @@ def as_arrow(documents: list[str], new=None) -> bytes:
     return stream.getvalue()
 
 
+def twice() -> bytes:
+    stream, table = io.BytesIO(), pyarrow.table([["a"], ["b"]], names=["text", "text"])
+    with pyarrow.ipc.new_file(stream, table.schema) as writer:
+        writer.write_table(table)
+    return stream.getvalue()
+
+
 def as_tar(documents: list[str], mode: str = "w") -> bytes:
     """Two files with text, one that has none, and one that is hidden."""
+    return tar_of(members(documents), mode)
+
+
+def tar_of(files: dict[str, bytes], mode: str = "w") -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode=mode) as archive:
-        for name, content in members(documents).items():
+        for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
@@ -81,10 +93,13 @@ FORMATS = {
     "t.tsv.gz": lambda documents: gzip.compress(as_csv(documents, "\t")),
     "t.tar": as_tar,
     "t.tgz": lambda documents: as_tar(documents, "w:gz"),
+    "tables.tgz": lambda documents: tar_of(
+        {"a.parquet.gz": gzip.compress(as_parquet(documents[:9])), "b.txt": as_arrow(documents[9:])}, "w:gz"
+    ),
     "t.zip": as_zip,
     "t.jsonl.bz2": lambda documents: bz2.compress(as_rows(documents)),
     "gzip.txt": lambda documents: gzip.compress("\n\n".join(documents).encode()),
-    "part-00000": as_rows,
+    "part-00000": lambda documents: b"\xef\xbb\xbf" + as_rows(documents),
 }
 
 
@@ -131,6 +146,10 @@ def test_a_folder_of_datasets(tmp_path, same):
     assert names == [f"data-0000{i}-of-00003.arrow" for i in range(3)]
     rows = [passage.lines() for source in sources(tmp_path / "data") for passage in source.passages()]
     assert rows == [document.split("\n") for document in same.documents]
+    datasets.DatasetDict(train=data, test=data.select([0])).save_to_disk(tmp_path / "parts")
+    with pytest.raises(InputError, match=r"parts: a data set with the parts test, train\. Name one, as .*/parts/test"):
+        sources(tmp_path / "parts")
+    assert len(sources(tmp_path / "parts" / "test")) == 1
 
 
 def test_fields_of_fields(tmp_path, same):
@@ -186,10 +205,15 @@ def test_addresses(tmp_path, same, capsys):
         ("t.arrow", as_arrow(["a"])[:60], "t.arrow: cannot be unpacked ("),
         ("t.csv", b"id,text\n1,fine\n2,a, b\n", "t.csv, row 2: more fields than names in the first row"),
         ("t.csv", b"id,text\n1,fine\n2\n", "t.csv, row 2: its 'text' is not a string"),
-        ("t.csv", b'id,text\n1,"fine\n2\n', "t.csv: cannot be unpacked (unexpected end of data)"),
+        ("t.csv", b'id,text\n1,fine\n2,"a" b\n', "t.csv, after line 2: a row with quotes that do not match (',' expected"),
+        ("t.csv", b'id,text\n1,"fine\n2\n', "t.csv, after line 1: a row with quotes that do not match (unexpected end of data)"),
         ("t.csv", b"id,text\n1,\xe9\n", "t.csv, row 1: not UTF-8"),
         ("t.csv", b"id,body\n1,a\n", "t.csv, row 1: no field 'text' among 'id', 'body'; name another with --text-field"),
         ("t.tar", as_tar(["a"] * 9 + [3]), "t.tar:b/b.jsonl.gz, line 1: not a row with a text (its 'text' is not a string)"),
+        ("t.tar", as_tar(["a"])[: 1024 + 9], "t.tar: cannot be unpacked (truncated header)"),
+        ("t.tar", as_tar(["a"])[:1024], "t.tar: cannot be unpacked (empty header)"),
+        ("t.tar", as_tar(["a"])[:1024] + b"a" * 512, "t.tar: cannot be unpacked (invalid header)"),
+        ("t.feather", twice(), "t.feather: 2 columns have the name 'text'"),
         ("t.zip", as_zip(["a"])[:-40], "t.zip: cannot be unpacked ("),
         ("t.txt.bz2", bz2.compress(b"a b c" * 999)[:-20], "t.txt.bz2: cannot be unpacked after line"),
         ("t.txt.gz", b"plain\n", "t.txt.gz: cannot be unpacked: it does not begin as a .gz file does"),
@@ -199,6 +223,15 @@ def test_what_cannot_be_read_is_named(tmp_path, capsys, name, content, message):
     (tmp_path / name).write_bytes(content)
     assert prepare(tmp_path / name, "--out", tmp_path / "out", *SMALL) == 2
     assert message in capsys.readouterr().err
+
+
+def test_files_of_the_same_name_in_an_archive_are_each_read(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.txt", "first")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("a.txt", "second")
+    (source,) = sources(tmp_path / "a.zip")
+    assert [passage.lines() for passage in source.passages()] == [["first"], ["second"]]
 
 
 def test_an_archive_without_text_is_named(tmp_path, capsys):

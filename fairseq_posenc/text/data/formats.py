@@ -4,13 +4,14 @@ Parquet and Arrow are read by pyarrow, which is an extra, a batch of rows at a t
 """
 
 import bz2
-import csv
 import gzip
 import io
 import lzma
 import os
 import re
+import shutil
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -32,8 +33,11 @@ PACKINGS: dict[str, tuple[bytes, Callable[..., Any]]] = {
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PLAIN = (".txt", ".text")
-SUFFIXES = (*PLAIN, *JSON_SUFFIXES, *SEPARATORS, ".parquet", ".arrow", ".feather", ".tar", ".tgz", ".zip")
+TABLES = (".parquet", ".arrow", ".feather")
+SUFFIXES = (*PLAIN, *JSON_SUFFIXES, *SEPARATORS, *TABLES, ".tar", ".tgz", ".zip")
 """What folders and archives are searched for, compressed or not."""
+DATASET_DICT = "dataset_dict.json"
+"""The file beside the folders of the parts, as ``train`` and ``test``, of a data set."""
 NO_TEXT = re.compile(r"(dataset_info|dataset_dict|state)\.json|cache-.*\.arrow")
 """Files beside those with the rows in a folder of datasets' ``save_to_disk``."""
 ARROW_FILE, ARROW_STREAM, PARQUET, ZIP = b"ARROW1", b"\xff\xff\xff\xff", b"PAR1", b"PK\3\4"
@@ -48,7 +52,6 @@ DAMAGED = (
     zstd.ZstdError,
     tarfile.TarError,
     zipfile.BadZipFile,
-    csv.Error,
 )
 
 
@@ -90,21 +93,21 @@ def unpacked(raw: Any, path: str) -> io.BufferedReader:
     return stream
 
 
-def rows_of(stream: io.BufferedReader, beginning: bytes, field: str) -> Iterator[dict[str, Any]] | None:
+def rows_of(stream: io.BufferedReader, beginning: bytes, path: str, field: str) -> Iterator[dict[str, Any]] | None:
     """Return the rows of a Parquet or Arrow file, with the column that has the field if there is one; None for other files."""
     batches: Iterable[Any]
     if beginning.startswith(PARQUET):
         from pyarrow import parquet
 
         file = parquet.ParquetFile(stream, buffer_size=BUFFER, pre_buffer=False)
-        column = _column(file.schema_arrow.names, field)
+        column = _column(file.schema_arrow.names, path, field)
         batches = file.iter_batches(ROWS, columns=column and [field], use_threads=False)
     elif beginning.startswith((ARROW_FILE, ARROW_STREAM)):
         from pyarrow import ipc
 
         whole = beginning.startswith(ARROW_FILE)
         reader = (ipc.open_file if whole else ipc.open_stream)(stream)
-        column = _column(reader.schema.names, field)
+        column = _column(reader.schema.names, path, field)
         read = map(reader.get_batch, range(reader.num_record_batches)) if whole else reader
         batches = (batch.select([column]) if column else batch for batch in read)
     else:
@@ -113,8 +116,11 @@ def rows_of(stream: io.BufferedReader, beginning: bytes, field: str) -> Iterator
     return (row for part in parts for row in part.to_pylist())
 
 
-def _column(names: list[str], field: str) -> str | None:
-    return next((name for name in (field, field.partition(".")[0]) if name in names), None)
+def _column(names: list[str], path: str, field: str) -> str | None:
+    column = next((name for name in (field, field.partition(".")[0]) if name in names), None)
+    if column is not None and names.count(column) > 1:
+        raise InputError(f"{path}: {names.count(column)} columns have the name {column!r}")
+    return column
 
 
 def is_archive(beginning: bytes) -> bool:
@@ -126,7 +132,32 @@ def members_of(stream: io.BufferedReader, beginning: bytes) -> Iterator[tuple[st
     """Yield the names and files with text in an archive, each to be read before the next."""
     if beginning.startswith(ZIP):
         with zipfile.ZipFile(stream) as archive:
-            yield from ((name, archive.open(name)) for name in archive.namelist() if is_text(name))
+            yield from ((member.filename, archive.open(member)) for member in archive.infolist() if is_text(member.filename))
     else:
-        with tarfile.open(fileobj=stream, mode="r|") as tar:
-            yield from ((member.name, tar.extractfile(member)) for member in tar if member.isfile() and is_text(member.name))
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as tar:
+            for member in tar:
+                if member.isfile() and is_text(member.name):
+                    yield member.name, _seekable(tar.extractfile(member), suffixes(member.name)[0])
+
+
+class _Member(tarfile.TarInfo):
+    """A member of a tar archive, after whose damaged header tarfile does not end the archive without an error."""
+
+    @classmethod
+    def frombuf(cls, buf: Any, encoding: str, errors: str) -> Any:
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if buf and not any(buf):  # the end of an archive
+                raise
+            raise tarfile.ReadError(str(error)) from None
+
+
+def _seekable(member: Any, suffix: str) -> Any:
+    """Return a copy of a member of a tar archive if it is a table, in which pyarrow seeks."""
+    if suffix not in TABLES and not member.peek().startswith((ARROW_FILE, PARQUET)):
+        return member
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed when the reader of the archive drops it
+    shutil.copyfileobj(member, copy, BUFFER)
+    copy.seek(0)
+    return copy

@@ -137,7 +137,7 @@ def read_passages(raw: Any, path: str, layout: Layout) -> Iterator[Passage]:
         beginning, kind = b"", formats.suffixes(path)[0]
         with suppress(*formats.DAMAGED):  # which reading reports, with the line
             beginning = stream.peek()
-        rows: Iterable[Any] | None = formats.rows_of(stream, beginning, layout.text_field)
+        rows: Iterable[Any] | None = formats.rows_of(stream, beginning, path, layout.text_field)
         if formats.is_archive(beginning):
             name = ""
             for name, member in formats.members_of(stream, beginning):
@@ -150,7 +150,8 @@ def read_passages(raw: Any, path: str, layout: Layout) -> Iterator[Passage]:
         if rows is not None:
             yield from group(parsed(enumerate(rows, start=1), partial(of_record, path, layout), layout))
             return
-        is_json = kind in formats.JSON_SUFFIXES or (kind not in formats.PLAIN and beginning.lstrip().startswith(b"{"))
+        begins_with_brace = beginning.removeprefix(BOM).lstrip().startswith(b"{")
+        is_json = kind in formats.JSON_SUFFIXES or (kind not in formats.PLAIN and begins_with_brace)
         parse, longest = (_of_row, MAX_ROW_BYTES) if is_json else (_of_line, MAX_LINE_BYTES)
         yield from group(parsed(_lines(stream, path, longest), partial(parse, path, layout), layout))
 
@@ -250,7 +251,14 @@ def _fields(stream: Any, path: str, separator: str) -> Iterator[dict[str | None,
     """Yield the rows of CSV by the names in its first row."""
     csv.field_size_limit(MAX_ROW_BYTES)
     lines = (line.decode("utf-8", "surrogateescape") for _, line in _lines(stream, path, MAX_ROW_BYTES))
-    yield from csv.DictReader(lines, delimiter=separator, strict=True)
+    reader, last = csv.DictReader(lines, delimiter=separator, strict=True), 0
+    try:
+        last = reader.line_num if reader.fieldnames else 0
+        for row in reader:
+            yield row
+            last = reader.line_num
+    except csv.Error as error:
+        raise InputError(f"{path}, after line {last}: a row with quotes that do not match ({error})") from None
 
 
 def of_record(source: str, layout: Layout, number: int, row: object) -> list[Line]:
