@@ -67,7 +67,7 @@ def card(
         model_name=title,
         eval_results=evaluation,
     )
-    corpus, length = _describe(data), f"up to {usual_length(checkpoint):,} tokens"
+    corpus, length = _describe(data), f"up to {usual_length(checkpoint, exported.any_length):,} tokens"
     facts = {
         "Size": f"{config.layers} layers of width {config.dim} with {config.heads} heads, {config.vocab_size:,} symbols, "
         f"{sum(parameter.numel() for parameter in checkpoint.model.parameters()):,} parameters",
@@ -124,9 +124,10 @@ The export fails if they differ by more than {options.tolerance:g}. {tokenizer}
 """
 
 
-def usual_length(checkpoint: Checkpoint) -> int:
-    """Return the number of tokens that a model takes or, if it takes any number, that it was trained on."""
-    return checkpoint.length if checkpoint.inductive else checkpoint.config.max_positions
+def usual_length(checkpoint: Checkpoint, any_length: bool) -> int:
+    """Return the number of tokens that a model and its export take or, if they take any number, that it was trained on."""
+    length = checkpoint.length if checkpoint.inductive else checkpoint.config.max_positions
+    return length if any_length else min(length, checkpoint.config.max_positions)
 
 
 def _file_name(path: Any) -> str:

@@ -65,7 +65,8 @@ def export(options: Options) -> dict[str, Parity]:
         model.save_pretrained(partial, max_shard_size="1TB")  # one file, of a name that is known
         for weights in partial.glob("*.safetensors"):  # safetensors makes them readable by their owner only
             shutil.copymode(partial / "config.json", weights)
-        remark = NO_TOKENIZER if options.no_tokenizer else _export_tokenizer(checkpoint, batches, partial)
+        usual = usual_length(checkpoint, exported.any_length)
+        remark = NO_TOKENIZER if options.no_tokenizer else _export_tokenizer(checkpoint, batches, usual, partial)
         (partial / FAIRSEQ_FOLDER).mkdir(exist_ok=True)
         for source in checkpoint.vocabulary.files():
             shutil.copyfile(source, partial / FAIRSEQ_FOLDER / source.name)
@@ -89,10 +90,10 @@ def export(options: Options) -> dict[str, Parity]:
     return differences
 
 
-def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], folder: Path) -> str:
+def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], length: int, folder: Path) -> str:
     """Write the tokenizer and compare it with the data-bin's own; returns a sentence about that."""
     vocabulary = checkpoint.vocabulary
-    fast = fast_tokenizer.build(vocabulary, usual_length(checkpoint), checkpoint.start if checkpoint.is_causal else None)
+    fast = fast_tokenizer.build(vocabulary, length, checkpoint.start if checkpoint.is_causal else None)
     texts = [fast.decode(row, skip_special_tokens=True) for batch in batches for row in batch.tolist()]
     symbols = vocabulary.dictionary.symbols[vocabulary.dictionary.nspecial :: 7]
     texts += fast_tokenizer.raw_texts(fast.get_added_vocab(), vocabulary.tokenizer.tokens(symbols))

@@ -97,6 +97,14 @@ def test_classifiers_have_the_same_scores(row, prepared, tmp_path):
     torch.testing.assert_close(found, Checkpoint(path, prepared, "topic").logits(tokens), atol=2e-5, rtol=1e-5)
 
 
+def test_the_tokenizer_cuts_where_a_table_of_zeros_ends(prepared, tmp_path):
+    """Biases alone take any length, and MPNet no more tokens than its table has rows."""
+    path = save(make_model("roberta_t5_tiny", prepared, max_positions=30), tmp_path / "checkpoint.pt", prepared)
+    for remote_code, length in ((False, 30), (True, 48)):
+        export(path, prepared, tmp_path / "out", "lm", remote_code=remote_code, overwrite=remote_code)
+        assert json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())["model_max_length"] == length
+
+
 def test_remote_code_is_forced(prepared, tmp_path, capsys):
     path = save(make_model("roberta_absolute_tiny", prepared), tmp_path / "checkpoint.pt", prepared)
     arguments = [
