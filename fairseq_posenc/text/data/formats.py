@@ -36,8 +36,6 @@ PLAIN = (".txt", ".text")
 TABLES = (".parquet", ".arrow", ".feather")
 SUFFIXES = (*PLAIN, *JSON_SUFFIXES, *SEPARATORS, *TABLES, ".tar", ".tgz", ".zip")
 """What folders and archives are searched for, compressed or not."""
-DATASET_DICT = "dataset_dict.json"
-"""The file beside the folders of the parts, as ``train`` and ``test``, of a data set."""
 NO_TEXT = re.compile(r"(dataset_info|dataset_dict|state)\.json|cache-.*\.arrow")
 """Files beside those with the rows in a folder of datasets' ``save_to_disk``."""
 ARROW_FILE, ARROW_STREAM, PARQUET, ZIP = b"ARROW1", b"\xff\xff\xff\xff", b"PAR1", b"PK\3\4"
@@ -135,9 +133,7 @@ def members_of(stream: io.BufferedReader, beginning: bytes) -> Iterator[tuple[st
             yield from ((member.filename, archive.open(member)) for member in archive.infolist() if is_text(member.filename))
     else:
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as tar:
-            for member in tar:
-                if member.isfile() and is_text(member.name):
-                    yield member.name, _seekable(tar.extractfile(member), suffixes(member.name)[0])
+            yield from ((member.name, _file(tar, member)) for member in tar if member.isfile() and is_text(member.name))
 
 
 class _Member(tarfile.TarInfo):
@@ -147,17 +143,15 @@ class _Member(tarfile.TarInfo):
     def frombuf(cls, buf: Any, encoding: str, errors: str) -> Any:
         try:
             return super().frombuf(buf, encoding, errors)
-        except tarfile.HeaderError as error:
-            if buf and not any(buf):  # the end of an archive
-                raise
-            raise tarfile.ReadError(str(error)) from None
+        except tarfile.HeaderError as error:  # of zeros alone at the end of an archive
+            raise tarfile.ReadError(str(error)) if not buf or any(buf) else error from None
 
 
-def _seekable(member: Any, suffix: str) -> Any:
-    """Return a copy of a member of a tar archive if it is a table, in which pyarrow seeks."""
-    if suffix not in TABLES and not member.peek().startswith((ARROW_FILE, PARQUET)):
-        return member
-    copy = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed when the reader of the archive drops it
-    shutil.copyfileobj(member, copy, BUFFER)
-    copy.seek(0)
-    return copy
+def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
+    """Return a member of a tar archive; a copy of it if it is a table, in which pyarrow seeks."""
+    file: Any = archive.extractfile(member)
+    if suffixes(member.name)[0] in TABLES or file.peek().startswith((ARROW_FILE, PARQUET)):
+        shutil.copyfileobj(file, copy := tempfile.TemporaryFile(), BUFFER)  # noqa: SIM115 - its reader drops it
+        copy.seek(0)
+        return copy
+    return file

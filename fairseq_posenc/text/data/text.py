@@ -251,9 +251,8 @@ def _fields(stream: Any, path: str, separator: str) -> Iterator[dict[str | None,
     """Yield the rows of CSV by the names in its first row."""
     csv.field_size_limit(MAX_ROW_BYTES)
     lines = (line.decode("utf-8", "surrogateescape") for _, line in _lines(stream, path, MAX_ROW_BYTES))
-    reader, last = csv.DictReader(lines, delimiter=separator, strict=True), 0
+    reader, last = csv.DictReader(lines, delimiter=separator, strict=True), 1
     try:
-        last = reader.line_num if reader.fieldnames else 0
         for row in reader:
             yield row
             last = reader.line_num

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from ...base.errors import InputError, first_line
 from ...base.files import sha256
 from . import text
-from .formats import DATASET_DICT, PACKINGS, SUFFIXES, is_text, suffixes
+from .formats import PACKINGS, SUFFIXES, is_text, suffixes
 from .text import Layout, OnEnd, OnRead, Passage, ignore
 
 VALID = "valid"
@@ -235,9 +235,9 @@ def _in_folder(folder: Path) -> list[str]:
     files = []
     for base, folders, names in os.walk(folder, onerror=refuse):
         files += [Path(base, name) for name in names]
-        if DATASET_DICT in names and len(folders) > 1:
+        if "dataset_dict.json" in names and len(folders) > 1:  # of datasets
             raise InputError(
-                f"{base}: a data set with the parts {', '.join(sorted(folders))}. Name one, as {base}/{min(folders)}."
+                f"{base}: a data set with the parts {', '.join(sorted(folders))}. Name {base}/{min(folders)}, or another"
             )
         for link in filter(os.path.islink, (os.path.join(base, name) for name in folders)):
             print(f"{link}: a link to a folder is not followed; name it too if you want it", file=sys.stderr)
