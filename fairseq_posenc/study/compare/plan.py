@@ -172,6 +172,20 @@ class Plan(Strict):
             raise ValueError(f"train: the plan has other fields for {', '.join(sorted(fixed))}")
         return self
 
+    @model_validator(mode="after")
+    def _fits(self) -> Plan:
+        if wrong := [name for name in self.sizes if not SCHEME.fullmatch(name)]:
+            raise ValueError(f"sizes.{wrong[0]}: a name begins with a letter or digit and has no slash: it names a folder")
+        tokens = self.tokens_per_sample * self.batch_size
+        if wrong := [n for n in self.lengths if tokens % n]:
+            raise ValueError(f"lengths: {wrong[0]} does not divide the tokens of an update, {tokens:,}, equal at every length")
+        decay_updates = round((self.decay or 0) * (self.updates or 0))
+        if self.decay and not self.has_axes and 0 < (self.updates or 0) < self._warmup_updates + decay_updates:
+            raise ValueError(
+                f"warmup, decay: {self._warmup_updates} and {decay_updates} updates are more than the {self.updates}"
+            )
+        return self
+
     @property
     def has_axes(self) -> bool:
         """Whether there are several tables."""
@@ -193,7 +207,7 @@ class Plan(Strict):
                 values["train"] = " ".join([self.train, *flags])
                 values["learning_rates"] = size.learning_rates or self.learning_rates
             if n:
-                values |= {"tokens_per_sample": n, "batch_size": max(1, self.tokens_per_sample * self.batch_size // n)}
+                values |= {"tokens_per_sample": n, "batch_size": self.tokens_per_sample * self.batch_size // n}
             if updates:
                 values["budget"] = {"updates": updates}
             parts = [name, f"n{n}" if n else "", f"u{updates}" if updates else ""]

@@ -235,7 +235,8 @@ def _loss_against_tokens(outcomes: Sequence[Outcome]) -> Drawing:
         panel.xaxis.set_minor_formatter("")
         panel.yaxis.set_major_formatter("{x:g}")
         panel.yaxis.set_minor_formatter("{x:g}")
-        panel.legend(frameon=False, fontsize="small")
+        if panel.lines:
+            panel.legend(frameon=False, fontsize="small")
     return figure
 
 
