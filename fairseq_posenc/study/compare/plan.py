@@ -174,16 +174,14 @@ class Plan(Strict):
 
     @model_validator(mode="after")
     def _fits(self) -> Plan:
-        if wrong := [name for name in self.sizes if not SCHEME.fullmatch(name)]:
-            raise ValueError(f"sizes.{wrong[0]}: a name begins with a letter or digit and has no slash: it names a folder")
-        tokens = self.tokens_per_sample * self.batch_size
-        if wrong := [n for n in self.lengths if tokens % n]:
-            raise ValueError(f"lengths: {wrong[0]} does not divide the tokens of an update, {tokens:,}, equal at every length")
-        decay_updates = round((self.decay or 0) * (self.updates or 0))
-        if self.decay and not self.has_axes and 0 < (self.updates or 0) < self._warmup_updates + decay_updates:
-            raise ValueError(
-                f"warmup, decay: {self._warmup_updates} and {decay_updates} updates are more than the {self.updates}"
-            )
+        tokens, warmup, decay = self.tokens_per_sample * self.batch_size, self._warmup_updates, self._decay_updates
+        named = "a name begins with a letter or digit and has no slash: it names a folder"
+        wrong = [f"sizes.{name}: {named}" for name in self.sizes if not SCHEME.fullmatch(name)]
+        wrong += [f"lengths: {n} does not divide the tokens of an update, {tokens:,}" for n in self.lengths if tokens % n]
+        if decay and not self.has_axes and warmup + decay > (self.updates or 0):
+            wrong.append(f"warmup, decay: {warmup} and {decay} updates are more than the {self.updates}")
+        if wrong:
+            raise ValueError(wrong[0])
         return self
 
     @property
@@ -255,6 +253,10 @@ class Plan(Strict):
         return [*flags, *self._train_flags(scheme.options.get(LENGTH, self.tokens_per_sample))]
 
     @property
+    def _decay_updates(self) -> int:
+        return round((self.decay or 0) * (self.updates or 0))
+
+    @property
     def _warmup_updates(self) -> int:
         return round(self.warmup if self.warmup >= 1 else self.warmup * (self.updates or UNKNOWN_UPDATES))
 
@@ -269,8 +271,7 @@ class Plan(Strict):
             updates = str(self.updates)
             scheduler, end = "polynomial_decay", ["--total-num-update", updates]
             if self.decay is not None:
-                decay_updates = str(round(self.decay * (self.updates or 1)))
-                scheduler, end = "warmup_stable_decay", ["--decay-updates", decay_updates, "--decay-shape", "linear"]
+                scheduler, end = "warmup_stable_decay", ["--decay-updates", str(self._decay_updates), "--decay-shape", "linear"]
             yield from ("--lr-scheduler", scheduler, "--warmup-updates", str(self._warmup_updates), *end, "--max-update", updates)
         yield from shlex.split(self.train)
 
