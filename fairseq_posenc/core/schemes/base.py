@@ -106,7 +106,7 @@ class Scheme(nn.Module):
     alone: ClassVar[bool] = True  # means something without another scheme
     has_causal_form: ClassVar[bool] = True  # with which a cache of keys agrees
     reads_input: bool = False  # has its terms from :meth:`input_terms`
-    decays: ClassVar[tuple[str, ...]] = ()  # names of parameters that weight decay shrinks
+    decays: ClassVar[tuple[str, ...]] = ()  # names of parameters, and of modules whose weight, that weight decay shrinks
     position_vectors: ClassVar[tuple[str, ...]] = ()  # names of tables (…, n, width) with a vector per position
     share_heads: ClassVar[bool] = False  # the source's own choice, where no option is given
     share_layers: ClassVar[bool] = False

@@ -21,7 +21,9 @@ def without_decay(module: nn.Module, kinds: Collection[str] = KINDS) -> list[nn.
     found: dict[nn.Parameter, str | None] = {}
     for part in module.modules():  # what contains another comes before it
         if isinstance(part, Scheme):
-            found |= {p: None if name in part.decays else "positions" for name, p in part.named_parameters()}
+            found |= {
+                p: None if {n, n.removesuffix(".weight")} & {*part.decays} else "positions" for n, p in part.named_parameters()
+            }
         for name, p in part.named_parameters(recurse=False):
             if "Norm" in type(part).__name__:
                 found[p] = "norms"

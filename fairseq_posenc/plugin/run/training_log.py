@@ -62,7 +62,7 @@ def profiled(train: Callable) -> Callable:
         updates, step = updates_of(getattr(cfg.common, OPTION, "") or ""), trainer.train_step
         if not updates or cfg.distributed_training.distributed_rank:
             return train(cfg, trainer, task, epoch_itr)
-        path = Path(cfg.checkpoint.save_dir) / f"trace_{updates[0]}-{updates[-1]}.json"
+        first = max(updates[0], trainer.get_num_updates() + 1)  # of this epoch
 
         def action(_: int) -> ProfilerAction:
             update = trainer.get_num_updates() + 1
@@ -70,6 +70,7 @@ def profiled(train: Callable) -> Callable:
             return recorded if update in updates else ProfilerAction.NONE
 
         def write(done: profile) -> None:
+            path = Path(cfg.checkpoint.save_dir) / f"trace_{first}-{min(updates[-1], trainer.get_num_updates())}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             done.export_chrome_trace(str(partial_of(path)))
             partial_of(path).replace(path)

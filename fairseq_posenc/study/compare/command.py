@@ -92,7 +92,8 @@ def main(options: Options) -> None:
                     outcomes.append(Outcome(name, runs.plan, *_compare(options, runs, below, claims)))
             except Failures as error:
                 failures.append(f"{name}: {error}")
-        show(study.write(report(plan, outcomes)))
+        if any(outcome.runs for outcome in outcomes):
+            show(study.write(report(plan, outcomes)))
     if failures:
         raise OSError(" ".join(failures))
 

@@ -172,6 +172,18 @@ class Plan(Strict):
             raise ValueError(f"train: the plan has other fields for {', '.join(sorted(fixed))}")
         return self
 
+    @model_validator(mode="after")
+    def _fits(self) -> Plan:
+        tokens, warmup, decay = self.tokens_per_sample * self.batch_size, self._warmup_updates, self._decay_updates
+        named = "a name begins with a letter or digit and has no slash: it names a folder"
+        wrong = [f"sizes.{name}: {named}" for name in self.sizes if not SCHEME.fullmatch(name)]
+        wrong += [f"lengths: {n} does not divide the tokens of an update, {tokens:,}" for n in self.lengths if tokens % n]
+        if decay and not self.has_axes and warmup + decay > (self.updates or 0):
+            wrong.append(f"warmup, decay: {warmup} and {decay} updates are more than the {self.updates}")
+        if wrong:
+            raise ValueError(wrong[0])
+        return self
+
     @property
     def has_axes(self) -> bool:
         """Whether there are several tables."""
@@ -193,7 +205,7 @@ class Plan(Strict):
                 values["train"] = " ".join([self.train, *flags])
                 values["learning_rates"] = size.learning_rates or self.learning_rates
             if n:
-                values |= {"tokens_per_sample": n, "batch_size": max(1, self.tokens_per_sample * self.batch_size // n)}
+                values |= {"tokens_per_sample": n, "batch_size": self.tokens_per_sample * self.batch_size // n}
             if updates:
                 values["budget"] = {"updates": updates}
             parts = [name, f"n{n}" if n else "", f"u{updates}" if updates else ""]
@@ -241,6 +253,10 @@ class Plan(Strict):
         return [*flags, *self._train_flags(scheme.options.get(LENGTH, self.tokens_per_sample))]
 
     @property
+    def _decay_updates(self) -> int:
+        return round((self.decay or 0) * (self.updates or 0))
+
+    @property
     def _warmup_updates(self) -> int:
         return round(self.warmup if self.warmup >= 1 else self.warmup * (self.updates or UNKNOWN_UPDATES))
 
@@ -255,8 +271,7 @@ class Plan(Strict):
             updates = str(self.updates)
             scheduler, end = "polynomial_decay", ["--total-num-update", updates]
             if self.decay is not None:
-                decay_updates = str(round(self.decay * (self.updates or 1)))
-                scheduler, end = "warmup_stable_decay", ["--decay-updates", decay_updates, "--decay-shape", "linear"]
+                scheduler, end = "warmup_stable_decay", ["--decay-updates", str(self._decay_updates), "--decay-shape", "linear"]
             yield from ("--lr-scheduler", scheduler, "--warmup-updates", str(self._warmup_updates), *end, "--max-update", updates)
         yield from shlex.split(self.train)
 

@@ -122,7 +122,7 @@ def answer(rows: Sequence[Row], plan: Plan) -> str:
         )
     level = f"{best['scheme']} has the least loss, {best['loss']:.3f} bits per predicted token"
     compared = [row for row in ranked if row["scheme"] == plan.reference and row is not best and row["start"]]
-    if best["start"]:
+    if best["start"] and best["start"]["median"] is not None:
         others = "".join(f", {row['scheme']} after {_start(row['start'])}" for row in compared)
         level += f", and uses word order after {_start(best['start'])} updates{others}"
     among = [row for row in ranked[1:] if row["state"] == BEST]

@@ -235,7 +235,7 @@ def _loss_against_tokens(outcomes: Sequence[Outcome]) -> Drawing:
         panel.xaxis.set_minor_formatter("")
         panel.yaxis.set_major_formatter("{x:g}")
         panel.yaxis.set_minor_formatter("{x:g}")
-        panel.legend(frameon=False, fontsize="small")
+        panel.legend(handles=panel.lines, frameon=False, fontsize="small")
     return figure
 
 

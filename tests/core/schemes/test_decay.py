@@ -67,6 +67,16 @@ def test_the_kinds_of_parameters():
     }  # fmt: skip
 
 
+def test_a_module_of_a_scheme_decays_by_its_name(monkeypatch):
+    encoder = Encoder("t5", **SIZES)
+    scheme = encoder.positions.t5
+    scheme.net = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
+    monkeypatch.setattr(type(scheme), "decays", ("net.0",))
+    exempt = {*without_decay(scheme)}
+    assert {name for name, p in scheme.named_parameters() if p not in exempt} == {"net.0.weight"}
+    assert scheme.net[0].bias in {*without_decay(scheme, ["positions"])}
+
+
 @pytest.mark.parametrize("positions", ["t5", "tisa", "fire"])
 def test_a_plain_optimizer_shrinks_what_decays(positions):
     model = nn.ModuleDict({"bias": position_bias("t5", heads=2), "encoder": Encoder(positions, **SIZES)})

@@ -34,10 +34,10 @@ def test_the_accuracy_counts_no_padding():
     assert correct(logits, torch.tensor([0, 1, 3, 1]), padding=1) == 1
 
 
-@pytest.mark.parametrize(("steps", "found"), [("2-3", 2), ("4-9", 1)])
-def test_a_trace_of_some_updates(steps, found, train):
+@pytest.mark.parametrize(("steps", "done", "found"), [("2-3", "2-3", 2), ("4-9", "4-4", 1)])
+def test_a_trace_of_some_updates(steps, done, found, train):
     trained = train("plain", "trace", {"common.profile_steps": steps})
-    events = json.loads((trained.save_dir / f"trace_{steps}.json").read_text())["traceEvents"]
+    events = json.loads((trained.save_dir / f"trace_{done}.json").read_text())["traceEvents"]
     names = [event.get("name", "") for event in events]
     assert len({name for name in names if name.startswith("Optimizer.step#")}) == 1
     assert sum(name.startswith("Optimizer.step#") for name in names) == found

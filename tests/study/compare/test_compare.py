@@ -151,6 +151,12 @@ def test_a_signal_ends_the_cells_and_the_same_command_runs_them(number, jobs, wo
     assert [run["status"] for run in results(out).values()] == ["finished"] * jobs
 
 
+def test_a_dry_run_of_tables_without_runs_has_no_page(world, tmp_path, forked, table_of):
+    plan = write(tmp_path, schemes=["none"], learning_rates=[1e-3], seeds=1, lengths=[16, 32])
+    assert table_of("compare", plan, "--data", world.prepared, "--out", tmp_path / "out", "--dry-run").count("1 of 1 runs") == 2
+    assert not [*tmp_path.glob("out/report.html")]
+
+
 @pytest.mark.thorough
 def test_the_command_of_a_cell_gives_its_loss(world, tmp_path, forked, table_of):
     plan, out = write(tmp_path, schemes=["none"], learning_rates=[1e-3], seeds=1), tmp_path / "out"

@@ -45,10 +45,22 @@ def test_sizes_of_decoders_have_their_flags():
     assert value_of(plan.tables()["small"].flags("tisa"), "--decoder-layers") == "2"
 
 
-@pytest.mark.parametrize("values", [{"sizes": {"small": {"layers": 2, "dim": 32}}}, {"lengths": [4]}, {"stop": "soon"}], ids=str)
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"sizes": {"small": {"layers": 2, "dim": 32}}},
+        {"sizes": {"../small": SIZES["small"]}},
+        {"lengths": [4]},
+        {"lengths": [48]},  # does not divide the 4,096 tokens of an update
+        {"stop": "soon"},
+        {"warmup": 4, "decay": 1.0},
+        {"warmup": 4, "decay": 0.2, "budgets": [1500, 3]},
+    ],
+    ids=str,
+)
 def test_bad_axes(values):
     with pytest.raises(ValidationError, match=next(iter(values))):
-        make_plan(**values)
+        make_plan(**values).tables()
 
 
 def outcome(plan, name, losses=None, started=None):
