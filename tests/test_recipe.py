@@ -89,7 +89,7 @@ def python(folder: Path, *arguments: str) -> str:
 def optional_packages() -> set[str]:
     """The modules of all extras but those that the installation in README.md and the recipe bring."""
     required = [re.match(r"([\w-]+).*extra == .(\w+)", line) for line in metadata.requires("fairseq-posenc")]
-    names = {match[1] for match in required if match}
+    names = {match[1] for match in required if match and match[2] != "fairseq"}
     return {MODULES.get(name, name) for name in names - {"matplotlib", "pytest", "setuptools"}}
 
 
