@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +42,19 @@ from transformers import (
 )
 
 from fairseq_posenc import cli
-from fairseq_posenc.base.commands import show
+from fairseq_posenc.base.commands import show, split_label
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.base.files import sha256
 from fairseq_posenc.base.record import FINISHED, FORMAT, read_object
-from fairseq_posenc.study.compare.statistics import against, estimate
+from fairseq_posenc.study.compare.report import with_interval
+from fairseq_posenc.study.compare.results import level
+from fairseq_posenc.study.compare.statistics import against
 from fairseq_posenc.study.engine.grid import Cell, Progress
 from fairseq_posenc.study.engine.report import Report, Table, number
 from fairseq_posenc.study.engine.statistics import by
 from fairseq_posenc.study.engine.study import Study
 from fairseq_posenc.study.finetune import glue_data
+from fairseq_posenc.study.measure.work import default_device
 
 Sentence = list[tuple[str, str]]
 """Words with their tags."""
@@ -90,7 +92,7 @@ class Experiment:
     """The data and settings of the trainings."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self._args, self._models = args, dict(map(_named, args.models))
+        self._args, self._models = args, dict(map(split_label, args.models))
         if len(self._models) < len(args.models):
             raise InputError("two models have one name: give each its own, as in small=FOLDER")
         qnli, stsb = glue_data.TASKS["QNLI"], glue_data.TASKS["STS-B"]
@@ -124,13 +126,13 @@ class Experiment:
     def _similarity(self, path: str, seed: int, folder: Path, progress: Progress) -> float:
         args = self._args
         model = SentenceTransformer(
-            path, device=_device(), **TRUSTED
+            path, device=str(default_device()), **TRUSTED
         )  # with the mean over tokens, as folders of transformers have it
         model.max_seq_length = args.max_length
         training = SentenceTransformerTrainingArguments(
             str(folder / "trainer"), max_steps=args.updates, per_device_train_batch_size=args.batch_size, learning_rate=args.lr,
             warmup_steps=args.updates // 10, seed=seed, data_seed=seed, save_strategy="no", report_to=[], disable_tqdm=True,
-            use_cpu=_device() == "cpu", logging_strategy="no", dataloader_drop_last=True,
+            use_cpu=default_device().type == "cpu", logging_strategy="no", dataloader_drop_last=True,
         )  # fmt: skip
         loss = losses.MultipleNegativesRankingLoss(model)
         trainer = SentenceTransformerTrainer(model, training, train_dataset=self._pairs, loss=loss, callbacks=[_Shown(progress)])
@@ -142,7 +144,7 @@ class Experiment:
         args = self._args
         tokenizer = AutoTokenizer.from_pretrained(path, **TRUSTED)
         config = AutoConfig.from_pretrained(path, num_labels=len(self._tags), **TRUSTED)
-        model = AutoModelForTokenClassification.from_pretrained(path, config=config, **TRUSTED).to(_device())
+        model = AutoModelForTokenClassification.from_pretrained(path, config=config, **TRUSTED).to(default_device())
 
         def batch(sentences: Sequence[Sentence]) -> dict[str, torch.Tensor]:
             """Return the tokens, and the tag of each word at its first token."""
@@ -203,18 +205,8 @@ class _Shown(TrainerCallback):
         self._progress(f"update {state.global_step}", state.global_step / state.max_steps)
 
 
-def _named(text: str) -> tuple[str, str]:
-    name, equals, path = text.rpartition("=")
-    return (name, path) if equals else (Path(text).name, text)
-
-
-@cache
-def _device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def _moved(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: tensor.to(_device()) for name, tensor in inputs.items()}
+    return {name: tensor.to(default_device()) for name, tensor in inputs.items()}
 
 
 def _endless(loader: DataLoader) -> Any:
@@ -233,7 +225,7 @@ def report(results: Sequence[dict[str, Any]], pairs: dict[str, Any]) -> Report:
         complete = {model: values for model, values in scores.items() if len(values) == len(scores[names[0]]) > 1}
         if len(complete) > 1:
             columns[f"{benchmark} − {names[0]}"] = {
-                model: f"{found['mean']:+.2f} ± {(found['high'] - found['low']) / 2:.2f} (p = {number(found['p_holm'], '.2g')})"
+                model: f"{with_interval(found['mean'], found, '+.2f')} (p = {number(found['p_holm'], '.2g')})"
                 for model, found in against(names[0], complete).items()
             }
     for name in ("all pairs", "word order"):
@@ -247,10 +239,8 @@ def report(results: Sequence[dict[str, Any]], pairs: dict[str, Any]) -> Report:
 
 
 def _mean(values: np.ndarray) -> str:
-    if len(values) < 2:
-        return f"{values.mean():.2f}"
-    found = estimate(values)
-    return f"{found.mean:.2f} ± {(found.high - found.low) / 2:.2f}"
+    found = level(values, "mean")
+    return with_interval(found["mean"], found, ".2f")
 
 
 def _share(value: dict[str, Any]) -> str:

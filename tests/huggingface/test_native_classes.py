@@ -8,12 +8,12 @@ import readme
 import torch
 import transformers
 from cases import thorough_but
+from commands import status_of
 from small_models import export, make_model, save, save_causal
 from test_import import import_hf
 from torch import nn
 from torch.export import Dim
 
-from fairseq_posenc.cli import main
 from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 
 WRITTEN = runpy.run_path(str(readme.ROOT / "scripts" / "write_tables.py"))
@@ -107,21 +107,11 @@ def test_the_tokenizer_cuts_where_a_table_of_zeros_ends(prepared, tmp_path):
 
 def test_remote_code_is_forced(prepared, tmp_path, capsys):
     path = save(make_model("roberta_absolute_tiny", prepared), tmp_path / "checkpoint.pt", prepared)
-    arguments = [
-        "export-hf",
-        str(path),
-        "--data",
-        str(prepared),
-        "--out",
-        str(tmp_path / "out"),
-        "--head",
-        "lm",
-        "--no-tokenizer",
-    ]
-    assert main([*arguments, "--remote-code"]) == 0
+    arguments = ("export-hf", path, "--data", prepared, "--out", tmp_path / "out", "--head", "lm", "--no-tokenizer")
+    assert status_of(*arguments, "--remote-code") == 0
     assert "PosencForMaskedLM, with remote code: --remote-code was given" in capsys.readouterr().out
     assert (tmp_path / "out" / "modeling_posenc.py").exists()
-    assert main([*arguments, "--overwrite"]) == 0
+    assert status_of(*arguments, "--overwrite") == 0
     assert not (tmp_path / "out" / "modeling_posenc.py").exists()
 
 

@@ -98,7 +98,7 @@ class Runs:
     def cell(self, scheme: str, lr: float, seed: int, out: Path) -> Cell:
         """Return one run."""
         plan, key, flags = self.plan, _key(scheme, lr, seed), self.plan.flags(scheme)
-        valid_steps = max(1, VALID_TOKENS // (plan.tokens_per_sample * plan.batch_size))
+        valid_steps = max(1, VALID_TOKENS // plan.tokens_per_update)
         log_interval = max(1, self._updates // POINTS // 2)
         subsets = f"valid,{ORDERED},permuted" if plan.task == LEFT_TO_RIGHT else "valid,permuted"
         logging = f"--log-format json --log-interval {log_interval} --valid-subset {subsets} --max-valid-steps {valid_steps}"

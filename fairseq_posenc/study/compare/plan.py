@@ -174,7 +174,7 @@ class Plan(Strict):
 
     @model_validator(mode="after")
     def _fits(self) -> Plan:
-        tokens, warmup, decay = self.tokens_per_sample * self.batch_size, self._warmup_updates, self._decay_updates
+        tokens, warmup, decay = self.tokens_per_update, self._warmup_updates, self._decay_updates
         named = "a name begins with a letter or digit and has no slash: it names a folder"
         wrong = [f"sizes.{name}: {named}" for name in self.sizes if not SCHEME.fullmatch(name)]
         wrong += [f"lengths: {n} does not divide the tokens of an update, {tokens:,}" for n in self.lengths if tokens % n]
@@ -205,7 +205,7 @@ class Plan(Strict):
                 values["train"] = " ".join([self.train, *flags])
                 values["learning_rates"] = size.learning_rates or self.learning_rates
             if n:
-                values |= {"tokens_per_sample": n, "batch_size": self.tokens_per_sample * self.batch_size // n}
+                values |= {"tokens_per_sample": n, "batch_size": self.tokens_per_update // n}
             if updates:
                 values["budget"] = {"updates": updates}
             parts = [name, f"n{n}" if n else "", f"u{updates}" if updates else ""]
@@ -218,10 +218,15 @@ class Plan(Strict):
         return _task(self.schemes[self.reference].arch or self.arch) or MASKED
 
     @property
+    def tokens_per_update(self) -> int:
+        """Tokens of a batch."""
+        return self.tokens_per_sample * self.batch_size
+
+    @property
     def updates(self) -> int | None:
         """Updates per run; None where the budget is a time."""
         if self.budget.tokens is not None:
-            return -(-self.budget.tokens // (self.tokens_per_sample * self.batch_size))
+            return -(-self.budget.tokens // self.tokens_per_update)
         return self.budget.updates
 
     @property

@@ -184,20 +184,20 @@ def _columns(rows: Sequence[Row], plan: Plan) -> dict[str, str]:
 
 def _cells(row: Row, plan: Plan) -> dict[str, str]:
     difference, start = row["difference"] or Nothing(), row["start"] or Nothing()
-    tokens = 1e-6 * (start["median"] or 0) * plan.tokens_per_sample * plan.batch_size
+    tokens = 1e-6 * (start["median"] or 0) * plan.tokens_per_update
     return {
         "scheme": row["scheme"],
-        "loss": _with_interval(row["loss"], row),
+        "loss": with_interval(row["loss"], row),
         "state": row["state"],
-        "−": _with_interval(difference["mean"], difference, "+.3f"),
+        "−": with_interval(difference["mean"], difference, "+.3f"),
         "p": number(difference["p_holm"], ".2g"),
         "start": _start(start) if start else "–",
         "tokens": number(tokens or None, ".1f"),
-        "÷": _range(start["ratio"] or Nothing(), "mean"),
+        "÷": with_ends(start["ratio"] or Nothing(), "mean"),
         "started": f"{start['started']} of {start['of']}" if start else "–",
         "of started": number(start["loss"]),
         "at age": number(start["loss_at_age"]),
-        **{name: _with_interval((row[name] or Nothing())["mean"], row[name] or Nothing(), ".1f") for name in ACCURACIES},
+        **{name: with_interval((row[name] or Nothing())["mean"], row[name] or Nothing(), ".1f") for name in ACCURACIES},
         "time": _cost(row),
         "parameters": number(row["parameters"], ",d"),
         "runs": "; ".join([str(row["runs"]), *(f"{row[status]} {status}" for status in (DIVERGED, FAILED) if row[status])]),
@@ -300,7 +300,8 @@ def _repeat(plan: Plan, runs: Sequence[Run]) -> list[Part]:
     ]
 
 
-def _range(values: Row, middle: str) -> str:
+def with_ends(values: Row, middle: str) -> str:
+    """Return the value ``middle`` with ``low`` and ``high`` in brackets, unless they are None."""
     ends = "" if values["low"] is None else f" ({number(values['low'], '.2f')}–{number(values['high'], '.2f')})"
     return number(values[middle], ".2f") + ends
 
@@ -308,7 +309,7 @@ def _range(values: Row, middle: str) -> str:
 def _interval(value: Row) -> str:
     """The mean and its interval: half of it, or both ends of one that is not symmetric, as that of a ratio."""
     symmetric = abs(value["high"] + value["low"] - 2 * value["mean"]) < 1e-6
-    return _with_interval(value["mean"], value) if symmetric else _range(value, "mean")
+    return with_interval(value["mean"], value) if symmetric else with_ends(value, "mean")
 
 
 def _finding(finding: Row) -> str:
@@ -318,7 +319,7 @@ def _finding(finding: Row) -> str:
 
 
 def _cost(row: Row) -> str:
-    return _range(row["cost"] or Nothing(), "median")
+    return with_ends(row["cost"] or Nothing(), "median")
 
 
 def _start(start: Row) -> str:
@@ -338,9 +339,10 @@ def _score(values: Sequence[float | None]) -> str:
     if len(values) < 2 or None in values:
         return number(values[0] if len(values) == 1 else None, ".2f")
     mean = estimate(np.array(values))
-    return _with_interval(mean.mean, vars(mean), ".2f")
+    return with_interval(mean.mean, vars(mean), ".2f")
 
 
-def _with_interval(mean: float | None, ends: Row, form: str = ".3f") -> str:
+def with_interval(mean: float | None, ends: Row, form: str = ".3f") -> str:
+    """Return a mean ± half of the interval from ``low`` to ``high``, unless these are None."""
     half = "" if ends["low"] is None else f" ± {number((ends['high'] - ends['low']) / 2, form.lstrip('+'))}"
     return number(mean, form) + half

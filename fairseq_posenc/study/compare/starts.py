@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...base.record import FINISHED
-from .statistics import estimate
+from .statistics import geometric
 
 USED = 0.1
 """Bits by which the loss of a model that uses word order is less than that on permuted words."""
@@ -58,17 +58,14 @@ def is_late(runs: Sequence[Run]) -> bool:
 
 
 def ratio(runs: Sequence[Run], others: Sequence[Run]) -> dict[str, Any] | None:
-    """Return the ratio of the starts of two schemes, an :class:`.statistics.Estimate` on a log scale; None below two seeds.
+    """Return the ratio of the starts of two schemes, as :func:`.statistics.geometric`; None below two seeds.
 
     A run that did not start counts with the budget, which moves the ratio towards 1.
     """
     budget = last_update([*runs, *others])
     both = [{run["seed"]: min(start(run), budget) for run in group} for group in (runs, others)]
-    values = [math.log(both[0][seed] / both[1][seed]) for seed in both[0].keys() & both[1].keys()]
-    if len(values) < 2:
-        return None
-    found = vars(estimate(np.array(values)))
-    return found | {name: math.exp(found[name]) for name in ("mean", "low", "high")}
+    ratios = [both[0][seed] / both[1][seed] for seed in both[0].keys() & both[1].keys()]
+    return geometric(ratios) if len(ratios) > 1 else None
 
 
 def summary(runs: Sequence[Run], reference: Sequence[Run], age: int) -> dict[str, Any]:

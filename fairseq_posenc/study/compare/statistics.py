@@ -7,6 +7,7 @@ text on which losses are measured is taken as fixed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,16 @@ def estimate(values: np.ndarray) -> Estimate:
     test = stats.ttest_1samp(values, 0.0)
     low, high = test.confidence_interval(1 - LEVEL)
     return Estimate(mean, float(low), float(high), float(test.pvalue), len(values))
+
+
+def geometric(ratios: Sequence[float]) -> dict[str, Any]:
+    """Return an :class:`Estimate` of a ratio per seed on a logarithmic scale; ``mean`` is then the geometric one.
+
+    Raises:
+        ValueError: there are fewer than two.
+    """
+    found = vars(estimate(np.array([math.log(ratio) for ratio in ratios])))
+    return found | {name: math.exp(found[name]) for name in ("mean", "low", "high")}
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

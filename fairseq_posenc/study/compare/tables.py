@@ -18,14 +18,17 @@ from ..engine.statistics import by
 from . import starts
 from .charts import BITS
 from .plan import Plan
+from .report import Nothing, with_ends, with_interval
 from .results import counted, finished, level
 from .starts import Run
-from .statistics import LEVEL, estimate
+from .statistics import LEVEL, geometric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 RESAMPLES = 2000
+Starts = dict[tuple[str, str], list[dict[str, Any]]]
+"""The starts of runs, by their scheme and what distinguishes their tables besides the length."""
 
 
 class Outcome(NamedTuple):
@@ -36,36 +39,27 @@ class Outcome(NamedTuple):
     rows: Sequence[Mapping[str, Any]]
     runs: Sequence[Run]
 
-    @property
-    def groups(self) -> dict[str, list[Run]]:
-        """The runs of each scheme with its learning rate."""
-        return counted(self.runs)
-
-    def tokens(self, updates: float) -> float:
-        """Return the tokens of so many updates, in millions."""
-        return 1e-6 * updates * self.plan.tokens_per_sample * self.plan.batch_size
-
 
 def report(plan: Plan, outcomes: Sequence[Outcome]) -> Report:
     """Return the report of all tables."""
     names = ", ".join(f"{outcome.name}/report.html" for outcome in outcomes)
     rows = [{"table": outcome.name, **row} for outcome in outcomes for row in outcome.rows]
-    by_length = len(plan.lengths) > 1 and bool(_starts(outcomes))
-    figures = [
-        Figure("figures/tokens", "Loss against tokens, the mean of the runs of each scheme.", _loss_against_tokens(outcomes))
-    ]
-    figures += [Figure("figures/starts", STARTS, _start_against_length(plan, outcomes))] if by_length else []
+    agreed, starts_of = agreement(plan, outcomes), start_points(outcomes)
+    by_length: list[Part] = []
+    if len(plan.lengths) > 1 and starts_of:
+        by_length = [exponent_table(plan, starts_of), Figure("figures/starts", STARTS, _start_against_length(plan, starts_of))]
+    tokens = Figure("figures/tokens", "Loss against tokens, the mean of the runs of each scheme.", _loss_against_tokens(outcomes))
     return Report(
         title="Comparison of positional encodings in several tables",
         summary=[f"Each table has a page of its own: {names}.", losses(plan, outcomes), leads(plan, outcomes)],
-        data={"format": FORMAT, "tables": rows, "agreement": agreement(plan, outcomes), "exponents": exponents(plan, outcomes)},
+        data={"format": FORMAT, "tables": rows, "agreement": agreed, "exponents": exponents(starts_of)},
         rows=rows,
         sections={
-            "The order of the schemes": _agreement(plan, outcomes),
-            "Start of word order": [*([exponent_table(plan, outcomes)] if by_length else []), *figures[1:]],
-            "Tokens": [tokens_table(plan, outcomes), figures[0]],
+            "The order of the schemes": _agreement(agreed),
+            "Start of word order": by_length,
+            "Tokens": [tokens_table(plan, outcomes), tokens],
         },
-    )  # fmt: skip
+    )
 
 
 STARTS = (
@@ -91,10 +85,7 @@ def leads(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
     lines = []
     for outcome in outcomes:
         found = {row["scheme"]: row["difference"] for row in outcome.rows if row["difference"]}
-        cells = [
-            (found[name]["mean"], (found[name]["high"] - found[name]["low"]) / 2) if name in found else None for name in others
-        ]
-        lines.append([outcome.name, *(f"{number(cell[0], '+.3f')} ± {cell[1]:.3f}" if cell else "–" for cell in cells)])
+        lines.append([outcome.name, *(with_interval(of["mean"], of, "+.3f") for of in (found.get(n, Nothing()) for n in others))])
     return Table([f"loss − {plan.reference}", *others], lines)
 
 
@@ -124,9 +115,9 @@ def agreement(plan: Plan, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     return found
 
 
-def _agreement(plan: Plan, outcomes: Sequence[Outcome]) -> list[Part]:
+def _agreement(found: Sequence[Mapping[str, Any]]) -> list[Part]:
     lines = []
-    for each in agreement(plan, outcomes):
+    for each in found:
         interval = "" if each["low"] is None else f" ({number(each['low'], '.2f')} to {number(each['high'], '.2f')})"
         lines.append(
             [" and ".join(each["tables"]), number(each["tau"], ".2f") + interval, str(each["schemes"]), str(each["seeds"])]
@@ -137,13 +128,13 @@ def _agreement(plan: Plan, outcomes: Sequence[Outcome]) -> list[Part]:
     return [text, Table(["tables", "τ", "schemes", "seeds"], lines)] if lines else []
 
 
-def exponents(plan: Plan, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+def exponents(starts_of: Starts) -> list[dict[str, Any]]:
     """Return for each scheme, size and budget the exponent of the start as a power of the length: its mean over the seeds.
 
     A run that did not start counts with its last update, so that the exponent is then a lower bound: ``censored`` runs.
     """
     found = []
-    for (scheme, setting), points in _starts(outcomes).items():
+    for (scheme, setting), points in starts_of.items():
         slopes = []
         for of_seed in by("seed", points).values():
             x, y = (np.log([point[name] for point in of_seed]) for name in ("length", "updates"))
@@ -154,35 +145,36 @@ def exponents(plan: Plan, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     return found
 
 
-def exponent_table(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
+def exponent_table(plan: Plan, starts_of: Starts) -> Table:
     """Return the exponents with their intervals, and the median start at each length."""
-    lines, starts_of = [], _starts(outcomes)
-    for each in exponents(plan, outcomes):
-        medians = []
-        points = starts_of[each["scheme"], each["setting"]]
+    lines = []
+    for each in exponents(starts_of):
+        key, medians = (each["scheme"], each["setting"]), []
+        by_length = by("length", starts_of[key])
         for n in plan.lengths:
-            group = [math.inf if point["censored"] else point["updates"] for point in points if point["length"] == n]
+            group = [math.inf if point["censored"] else point["updates"] for point in by_length.get(n, ())]
             medians.append("–" if not group else "never" if (middle := median(group)) == math.inf else f"{middle:,.0f}")
-        half = "" if each["low"] is None else f" ± {(each['high'] - each['low']) / 2:.2f}"
         bound = "at least " if each["censored"] else ""
-        lines.append(
-            [" ".join(filter(None, [each["scheme"], each["setting"]])), *medians, f"{bound}{each['exponent']:.2f}{half}"]
-        )
+        lines.append([_title(*key), *medians, bound + with_interval(each["exponent"], each, ".2f")])
     return Table(["start, updates", *map(str, plan.lengths), "exponent"], lines)
 
 
-def _starts(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """The start of each run by its scheme and by what its table's name has besides the length."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+def start_points(outcomes: Sequence[Outcome]) -> Starts:
+    """Return the start of each run by its scheme and by what its table's name has besides the length."""
+    found: Starts = {}
     for outcome in outcomes:
         length = outcome.plan.tokens_per_sample
         setting = "_".join(part for part in outcome.name.split("_") if part != f"n{length}")
-        for scheme, runs in outcome.groups.items():
+        for scheme, runs in counted(outcome.runs).items():
             for run in (run for run in runs if run.get("curve")):
                 at, last = starts.start(run), starts.last_update([run])
                 point = {"seed": run["seed"], "length": length, "updates": min(at, last), "censored": at == math.inf}
                 found.setdefault((scheme, setting), []).append(point)
     return {key: points for key, points in found.items() if any(not point["censored"] for point in points)}
+
+
+def _title(scheme: str, setting: str) -> str:
+    return " ".join(filter(None, [scheme, setting]))
 
 
 def tokens_table(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
@@ -199,7 +191,7 @@ def tokens_table(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
         for name in others:
             both = [(run["curve"], reference[run["seed"]]) for run in groups.get(name, ()) if run["seed"] in reference]
             ratios = [_reached(curve, target[-1]["loss"]) / target[-1]["updates"] for curve, target in both]
-            cells.append("–" if not ratios else "not reached" if math.inf in ratios else _geometric(ratios))
+            cells.append("not reached" if math.inf in ratios else with_ends(_mean(ratios), "mean"))
         lines.append([outcome.name, *cells])
     return Table([f"tokens to the last loss of {plan.reference}, ÷ its own", *others], lines)
 
@@ -216,11 +208,8 @@ def _reached(curve: Sequence[Mapping[str, Any]], loss: float) -> float:
     return math.inf
 
 
-def _geometric(ratios: Sequence[float]) -> str:
-    if len(ratios) < 2:
-        return f"{ratios[0]:.2f}"
-    found = estimate(np.log(ratios))
-    return f"{math.exp(found.mean):.2f} ({math.exp(found.low):.2f}–{math.exp(found.high):.2f})"
+def _mean(ratios: Sequence[float]) -> Mapping[str, Any]:
+    return geometric(ratios) if len(ratios) > 1 else Nothing(mean=next(iter(ratios), None))
 
 
 def _loss_against_tokens(outcomes: Sequence[Outcome]) -> Drawing:
@@ -230,7 +219,12 @@ def _loss_against_tokens(outcomes: Sequence[Outcome]) -> Drawing:
             points = [{point["updates"]: point["loss"] for point in run["curve"]} for run in runs]
             updates = sorted(set.intersection(*map(set, points))) if points else []
             means = [float(np.mean([curve[at] for curve in points])) for at in updates]
-            panel.loglog([outcome.tokens(at) for at in updates], means, label=scheme, **{**line_style(place), "marker": ""})
+            panel.loglog(
+                [1e-6 * at * outcome.plan.tokens_per_update for at in updates],
+                means,
+                label=scheme,
+                **{**line_style(place), "marker": ""},
+            )
         panel.xaxis.set_major_formatter("{x:g}")
         panel.xaxis.set_minor_formatter("")
         panel.yaxis.set_major_formatter("{x:g}")
@@ -239,15 +233,15 @@ def _loss_against_tokens(outcomes: Sequence[Outcome]) -> Drawing:
     return figure
 
 
-def _start_against_length(plan: Plan, outcomes: Sequence[Outcome]) -> Drawing:
+def _start_against_length(plan: Plan, starts_of: Starts) -> Drawing:
     figure, (panel,) = grid([""], (5.4, 3.6), x_label="tokens per sample", y_label="start, updates")
     panel.set_xscale("log", base=2)
     panel.set_yscale("log")
     panel.set_xticks(plan.lengths, list(map(str, plan.lengths)))
-    for place, ((scheme, setting), points) in enumerate(_starts(outcomes).items()):
+    for place, ((scheme, setting), points) in enumerate(starts_of.items()):
         style = line_style(place)
         medians = {n: median(point["updates"] for point in group) for n, group in sorted(by("length", points).items())}
-        panel.plot([*medians], [*medians.values()], label=" ".join(filter(None, [scheme, setting])), **{**style, "marker": ""})
+        panel.plot([*medians], [*medians.values()], label=_title(scheme, setting), **{**style, "marker": ""})
         for censored, marker in ((False, style["marker"]), (True, "^")):
             shown = [point for point in points if point["censored"] == censored]
             xy = [[point[name] for point in shown] for name in ("length", "updates")]
