@@ -18,6 +18,11 @@ SIZES = dict(encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=16, e
 SYMBOLS, LENGTH = 30, 16
 
 
+def plain(configuration) -> dict:
+    """A configuration as fairseq's trainer writes it."""
+    return OmegaConf.to_container(OmegaConf.create(configuration), resolve=True, enum_to_str=True)
+
+
 def write_chance(folder: Path) -> Path:
     """A data-bin whose validation text is 200 lines of 10 symbols, which end in </s>."""
     dictionary = Dictionary()
@@ -51,7 +56,7 @@ def write_untrained(path: Path, data: Path, arch: str, **options: object) -> Pat
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     cfg = {"model": OmegaConf.to_container(model.args), "task": task}
-    write(path, untrained(OmegaConf.create(cfg), model, fingerprint(dictionary, data)))
+    write(path, untrained(plain(cfg), model, fingerprint(dictionary, data)))
     return path
 
 

@@ -18,7 +18,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from ..base.version import __version__
 from ..core.families import architectures
 from ..core.schemes import parse
-from ..plugin.models.checkpoint import Checkpoint
+from ..plugin.checkpoint.checkpoint import Checkpoint
 from ..text.data.folder import read
 from .parity import Parity
 

@@ -11,8 +11,8 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from ..base.errors import FieldError, InputError
 from ..core.transformer import EncoderConfig, build_positions
+from ..plugin.checkpoint.checkpoint import Checkpoint
 from ..plugin.checkpoint.state_dict import CLASSIFICATION, ENCODER, HEADS, LANGUAGE_MODEL, MASK_POSITIONS, WORDS, StateDict
-from ..plugin.models.checkpoint import Checkpoint
 from ..text.vocabulary import MASK, Dictionary
 from .auto import PosencConfig
 from .forms import forms
@@ -128,9 +128,9 @@ def _tied(state: StateDict) -> bool:
 
 def _described(checkpoint: Checkpoint) -> Head:
     """Return the head that a checkpoint is exported with."""
-    head, args = checkpoint.head, getattr(checkpoint.model, "args", None)
+    head, options = checkpoint.head, checkpoint.options
     width = None if head.name is None else len(checkpoint.state[f"{CLASSIFICATION}{head.name}.dense.weight"])
-    activation, dropout = getattr(args, "pooler_activation_fn", "tanh"), getattr(args, "pooler_dropout", 0.0)
+    activation, dropout = getattr(options, "pooler_activation_fn", "tanh"), getattr(options, "pooler_dropout", 0.0)
     return Head(head.kind, True, width, str(activation), dropout)
 
 

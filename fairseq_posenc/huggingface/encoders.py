@@ -14,14 +14,14 @@ def load_encoder(source: str | os.PathLike) -> Encoder:
     """Load an encoder as a plain PyTorch module, for evaluation.
 
     Args:
-        source: a checkpoint of ``fairseq-train``, which needs fairseq; or the folder or name of a model of transformers that
+        source: a checkpoint of ``fairseq-train``; or the folder or name of a model of transformers that
             ``import-hf`` takes, an export of this package included, which needs transformers.
 
     Raises:
         InputError, OSError: there is no such model, or it has no encoder of this package's kind.
     """
     if Path(source).is_file():
-        from ..plugin.models.checkpoint import Checkpoint
+        from ..plugin.checkpoint.checkpoint import Checkpoint
 
         return Checkpoint(Path(source)).encoder()
     from .source_models import read

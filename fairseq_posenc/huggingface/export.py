@@ -14,7 +14,7 @@ from ..base import ownership
 from ..base.commands import show
 from ..base.errors import InputError
 from ..base.files import LOCK
-from ..plugin.models.checkpoint import Checkpoint
+from ..plugin.checkpoint.checkpoint import Checkpoint
 from ..text.vocabulary import DICTIONARY, TOKENIZER_FILES
 from . import fast_tokenizer
 from .assemble import FILE_NAME, load_exported

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from fairseq import tasks
-from fairseq.models import BaseFairseqModel
-from omegaconf import DictConfig
+from torch import Tensor
 
 from ..base import ownership
 from ..base.commands import show
@@ -19,8 +16,9 @@ from ..base.files import LOCK, report_full_disk, sole_writer
 from ..core.families import ALBERT, MODERNBERT, ROBERTA, architectures
 from ..core.transformer import EncoderConfig
 from ..plugin.checkpoint.checkpoint_file import untrained, write
-from ..plugin.checkpoint.state_dict import LANGUAGE_MODEL, WORDS, StateDict, head_names, load_into
-from ..plugin.models.building import parse, user_dir
+from ..plugin.checkpoint.model import EncoderModel
+from ..plugin.checkpoint.state_dict import LANGUAGE_MODEL, WORDS, StateDict, class_sizes, load_into
+from ..plugin.checkpoint.trust import user_dir
 from ..plugin.options.option_set import DEFAULTS, opposite, to_options
 from ..text.vocabulary import DICTIONARY, fingerprint, load_dictionary
 from . import TOLERANCE
@@ -65,21 +63,20 @@ def write_converted(
     Raises:
         InputError, OSError: the folder has another vocabulary, the checkpoint cannot be written, or the two models differ.
     """
-    with TemporaryDirectory() as folder:
-        source.vocabulary.write(Path(folder))
-        cfg, model = build(source, converted.config, converted.state, folder, seed)
-        equivalent = model if converted.same_function else build(source, source.config, source.state, folder, seed)[1]
-    options = {
-        "features_only": source.kind == "Model",
-        "classification_head_name": next(iter(head_names(equivalent.state_dict())), None),
-    }
-    length = min(converted.config.max_positions, 128)
-    parity = source.compare(source.outputs, lambda tokens: equivalent(tokens, **options)[0], tolerance, length)
+    model = build(source, converted.config, converted.state, seed)
+    equivalent = model if converted.same_function else build(source, source.config, source.state, seed)
+    head, length = next(iter(equivalent.classification_heads), None), min(converted.config.max_positions, 128)
+
+    def outputs(tokens: Tensor) -> Tensor:
+        encoder = equivalent.encoder.sentence_encoder
+        return encoder(tokens).last_hidden_state if source.kind == "Model" else equivalent(tokens, head=head)
+
+    parity = source.compare(source.outputs, outputs, tolerance, length)
     with report_full_disk(out), sole_writer(out.parent, lock := f"{LOCK}-{out.name}"):
         try:
             require_free(name, out, overwrite)
             source.vocabulary.write(out.parent)
-            cfg.task.data = str(out.parent)
+            cfg = configuration(source, model, out.parent)
             content = untrained(cfg, model, fingerprint(load_dictionary(out.parent), out.parent))
             content["task_state"] |= source.task_state
             write(out, content)
@@ -120,8 +117,7 @@ def _commands(source: Source, out: Path, config: EncoderConfig) -> list[list[str
 
 def model_flags(config: EncoderConfig, others: dict[str, Any]) -> list[str]:
     """Return the flags of fairseq-train for a model of this config: those whose values are not the architecture's."""
-    modern = config.gated_ffn and config.normalize_before
-    arch = (ALBERT if config.layer_groups else MODERNBERT if modern else ROBERTA).model
+    arch = architecture(config)
     defaults = {**DEFAULTS, **architectures()[arch].options, "positions": None}
     flags = ["--arch", arch]
     for name, value in {**to_options(config), **config.position_options, **others}.items():
@@ -134,24 +130,41 @@ def model_flags(config: EncoderConfig, others: dict[str, Any]) -> list[str]:
     return flags
 
 
-def build(source: Source, config: EncoderConfig, state: StateDict, folder: str, seed: int) -> tuple[DictConfig, BaseFairseqModel]:
-    """Return fairseq's configuration of a source's model with this encoder, and the model with these parameters.
+def build(source: Source, config: EncoderConfig, state: StateDict, seed: int) -> EncoderModel:
+    """Return a source's model with this encoder and these parameters.
 
     Args:
-        folder: of the dictionary.
         seed: of the language model's head, the only part of which parameters may be missing.
 
     Raises:
         InputError: others are missing, or some are left over.
     """
-    task, length = ("squad", "--max-positions") if source.kind == "QuestionAnswering" else ("masked_lm", "--tokens-per-sample")
-    flags = ["--task", task, "--criterion", task, length, str(config.max_positions), "--load-checkpoint-heads"]
-    cfg = parse([folder, *flags, *model_flags(config, source.model_options)])
     torch.manual_seed(seed)
-    model = tasks.setup_task(cfg.task).build_model(cfg.model)
+    spans, tied = source.kind == "QuestionAnswering", not source.model_options.get("untie_weights_roberta")
+    activation = source.model_options.get("pooler_activation_fn", "tanh")
+    model = EncoderModel(config, spans, tied, class_sizes(state), activation)
     if not any(name.startswith(LANGUAGE_MODEL) for name in state):
         state = state | {name: value for name, value in model.state_dict().items() if name.startswith(LANGUAGE_MODEL)}
-        if not cfg.model.untie_weights_roberta and task == "masked_lm":
+        if tied and not spans:
             state[f"{LANGUAGE_MODEL}weight"] = state[WORDS]
     load_into(model, state, "the source does not fit its own configuration")
-    return cfg, model.float().eval()
+    return model.float().eval()
+
+
+def configuration(source: Source, model: EncoderModel, folder: Path) -> dict[str, Any]:
+    """Return the sections of fairseq's configuration that say what a model is, with the dictionary in this folder."""
+    task, length = ("squad", "max_positions") if source.kind == "QuestionAnswering" else ("masked_lm", "tokens_per_sample")
+    encoder = model.encoder.sentence_encoder
+    config, positions = encoder.config, encoder.positions.complete_options
+    flags = {name: flag_value(value) if isinstance(value, bool) else value for name, value in positions.items()}
+    return {
+        "model": {"_name": architecture(config), **DEFAULTS, **to_options(config), **flags, **source.model_options},
+        "task": {"_name": task, "data": str(folder), length: config.max_positions},
+        "criterion": {"_name": task},
+    }
+
+
+def architecture(config: EncoderConfig) -> str:
+    """Return the architecture of any positions whose options a config has, but for those that are given."""
+    modern = config.gated_ffn and config.normalize_before
+    return (ALBERT if config.layer_groups else MODERNBERT if modern else ROBERTA).model

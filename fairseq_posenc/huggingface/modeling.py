@@ -20,7 +20,8 @@ from ..core.attention.bias import additive_bias, rounded
 from ..core.attention.transform import transform
 from ..core.schemes import Scheme
 from ..core.terms import Terms, is_captured, starts_of
-from ..core.transformer import ACTIVATIONS, Encoder, EncoderConfig, LanguageModelHead, Stack, build_positions
+from ..core.transformer import Encoder, EncoderConfig, LanguageModelHead, Stack, build_positions
+from ..core.transformer.heads import ClassificationHead
 from ..core.transformer.sampling import PLAIN
 from ..core.transformer.stack import reordered, require_shape, tokens_first
 from .configuration import PosencConfig
@@ -363,22 +364,9 @@ class PosencForMaskedLM(PosencWithHead):
         return self.lm_head(states)
 
 
-class ClassificationHead(nn.Module):
-    """fairseq's head of sentence classification: a layer and scores of every class, from the first token."""
-
-    def __init__(self, config: PosencConfig, classes: int) -> None:
-        super().__init__()
-        width = config.pooler_dim or config.dim
-        self.p = config.pooler_dropout
-        self.activation = ACTIVATIONS[config.pooler_activation]
-        self.dense = nn.Linear(config.dim, width)
-        self.out_proj = nn.Linear(width, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, D), the states of first tokens -> (B, classes), with dropout in training."""
-        x = F.dropout(x, self.p, self.training)
-        x = F.dropout(self.activation(self.dense(x)), self.p, self.training)
-        return self.out_proj(x)
+def _classification_head(config: PosencConfig, classes: int) -> ClassificationHead:
+    width = config.pooler_dim or config.dim
+    return ClassificationHead(config.dim, width, classes, config.pooler_activation, config.pooler_dropout)
 
 
 class PosencForSequenceClassification(PosencWithHead):
@@ -387,7 +375,7 @@ class PosencForSequenceClassification(PosencWithHead):
     output_class = modeling_outputs.SequenceClassifierOutput
 
     def add_head(self, config: PosencConfig) -> None:
-        self.classifier = ClassificationHead(config, config.num_labels)
+        self.classifier = _classification_head(config, config.num_labels)
 
     def head_scores(self, states: Tensor, tokens: Given, attention_mask: Given) -> Tensor:
         return self.classifier(self.first_states(states, tokens, attention_mask))
@@ -413,7 +401,7 @@ class PosencForMultipleChoice(PosencForSequenceClassification):
     output_class = modeling_outputs.MultipleChoiceModelOutput
 
     def add_head(self, config: PosencConfig) -> None:
-        self.classifier = ClassificationHead(config, 1)
+        self.classifier = _classification_head(config, 1)
 
     @can_return_tuple
     def forward(

@@ -28,7 +28,7 @@ from .types.base import TOKEN_TYPES, ModelType
 from .vocabularies import SourceVocabulary, read_vocabulary
 
 if TYPE_CHECKING:
-    from ..plugin.models.checkpoint import Checkpoint
+    from ..plugin.checkpoint.checkpoint import Checkpoint
 
 BY_SYMBOL = (WORDS, f"{LANGUAGE_MODEL}weight", f"{LANGUAGE_MODEL}bias")
 """Parameters with a row for each symbol."""
@@ -112,7 +112,7 @@ def read(name: str) -> Source:
     if (path := folder / "model.pt").exists():
         if not (folder / DICTIONARY).exists():
             raise FileNotFoundError(f"{folder} has a model.pt and no dict.txt: copy the dictionary that was released with it")
-        from ..plugin.models.checkpoint import Checkpoint  # imports fairseq
+        from ..plugin.checkpoint.checkpoint import Checkpoint
 
         checkpoint = Checkpoint(path, folder)
         if not checkpoint.is_stock:
@@ -135,24 +135,27 @@ def of_checkpoint(checkpoint: Checkpoint, folder: Path) -> Source:
     Raises:
         InputError, OSError: the dictionary is not there or of another model, or the checkpoint has no such head.
     """
-    from ..plugin.models.stock import from_stock
-
     if f"{LANGUAGE_MODEL}weight" not in checkpoint.state:
         raise InputError(f"{checkpoint.path} has no language model's head: name a checkpoint of pretraining")
     vocabulary = SourceVocabulary.of_folder(folder)
     if (words := checkpoint.config.vocab_size) != (symbols := len(vocabulary.dictionary)):
         raise InputError(f"{checkpoint.path} has {words} word embeddings, and {folder / DICTIONARY} {symbols} symbols")
-    model = checkpoint.stock_model() if checkpoint.is_stock else checkpoint.model
-    state = from_stock(model.state_dict(), vocabulary.dictionary.pad())
-    options = {name: getattr(model.args, name, None) for name in ("untie_weights_roberta", *ModelType.pooler)}
+    reference: Function = checkpoint.model
+    states: Function | None = None
+    if checkpoint.is_stock:
+        from ..plugin.models.building import restored_stock
+
+        stock = restored_stock(checkpoint)
+        reference, states = (lambda tokens: stock(tokens)[0]), (lambda tokens: stock(tokens, features_only=True)[0])
+    options = {name: getattr(checkpoint.options, name) for name in ("untie_weights_roberta", *ModelType.pooler)}
     return Source(
         name=str(checkpoint.path),
         config=checkpoint.config,
-        state={name: value for name, value in state.items() if not name.startswith(CLASSIFICATION)},
+        state={name: value for name, value in checkpoint.model.state_dict().items() if not name.startswith(CLASSIFICATION)},
         vocabulary=vocabulary,
         kind="MaskedLM",
-        outputs=lambda tokens: model(tokens)[0],
-        states=(lambda tokens: model(tokens, features_only=True)[0]) if checkpoint.is_stock else None,
+        outputs=reference,
+        states=states,
         model_options={
             name: str(value) if isinstance(value, Enum) else value for name, value in options.items() if value is not None
         },

@@ -11,6 +11,7 @@ import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from glue_files import write_task
+from untrained import plain
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
@@ -35,7 +36,7 @@ def contents(data_bin, world) -> Callable[[str], dict[str, Any]]:
             flags = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "16", "--arch", arch, *sizes]
             parser = options.get_training_parser()
             cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(data_bin), *flags]))
-            checkpoint = untrained(cfg, tasks.setup_task(cfg.task).build_model(cfg.model))
+            checkpoint = untrained(plain(cfg), tasks.setup_task(cfg.task).build_model(cfg.model))
             path = world.made(f"hostile-{arch}", lambda folder: write(folder / "model.pt", checkpoint)) / "model.pt"
             made[arch] = torch.load(path, weights_only=False)
         return copy.deepcopy(made[arch])

@@ -6,12 +6,13 @@ import torch
 from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 from torch.nn import functional as F
+from untrained import plain
 
+from fairseq_posenc.core.transformer.heads import SpanHead
 from fairseq_posenc.huggingface.export import export as write_export
 from fairseq_posenc.huggingface.export_command import Options
 from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
 from fairseq_posenc.plugin.models.building import build
-from fairseq_posenc.plugin.models.span_head import SpanHead
 from fairseq_posenc.text.vocabulary import MASK, load_dictionary
 
 SIZES = dict(encoder_layers=2, encoder_embed_dim=32, encoder_ffn_embed_dim=64, encoder_attention_heads=4, max_positions=48)
@@ -59,7 +60,7 @@ def save(model, path: Path, data: Path) -> Path:
     task = {"_name": "masked_lm", "data": str(data), "tokens_per_sample": SIZES["max_positions"]}
     common = {"seed": 1, "fp16": False, "bf16": False}
     cfg = {"model": OmegaConf.to_container(model.args), "task": task, "criterion": {"_name": "masked_lm"}, "common": common}
-    write(path, untrained(OmegaConf.create(cfg), model))
+    write(path, untrained(plain(cfg), model))
     return path
 
 
@@ -74,7 +75,7 @@ def save_causal(data, path, positions, **options):
     task = {"_name": "language_modeling", "data": str(data), "tokens_per_sample": 48}
     criterion = {"_name": "cross_entropy"}
     cfg = {"model": OmegaConf.to_container(model.args), "task": task, "criterion": criterion, "common": {"seed": 1}}
-    write(path, untrained(OmegaConf.create(cfg), model))
+    write(path, untrained(plain(cfg), model))
     return path
 
 

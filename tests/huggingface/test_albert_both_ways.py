@@ -21,8 +21,8 @@ from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.model_types import MODEL_TYPES
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM
 from fairseq_posenc.huggingface.types.base import TOKEN_TYPES
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.plugin.checkpoint.state_dict import ENCODER
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 from fairseq_posenc.text.vocabulary import Vocabulary
 from fairseq_posenc.text.vocabulary.library import TokenizerJson
 

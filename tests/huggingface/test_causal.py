@@ -8,7 +8,7 @@ import transformers
 from small_models import export, save_causal
 from torch.nn import functional as F
 
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.study.pairs.models import read
 from fairseq_posenc.study.pairs.scoring import ORIGINAL
 

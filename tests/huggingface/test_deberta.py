@@ -13,8 +13,8 @@ from small_models import export, make_model, save, train
 from test_import import SMALL, assert_same_ids, import_hf, perturbed, prepare, refusal
 
 from fairseq_posenc.huggingface import source_models
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 from fairseq_posenc.text.vocabulary import Vocabulary
 
 V3 = dict(

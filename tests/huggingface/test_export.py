@@ -26,7 +26,7 @@ from fairseq_posenc.huggingface import export as export_module
 from fairseq_posenc.huggingface.configuration import PosencConfig
 from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.modeling import PosencForMaskedLM, PosencPreTrainedModel
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 
 CHECK = Path(__file__).with_name("isolated_check.py")
 TOLERANCE = 2e-5

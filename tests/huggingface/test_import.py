@@ -26,9 +26,9 @@ from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.importing import build
 from fairseq_posenc.huggingface.new_positions import convert
 from fairseq_posenc.huggingface.parity import compare
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 from fairseq_posenc.plugin.checkpoint.state_dict import ENCODER, POSITIONS
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 from fairseq_posenc.text.vocabulary import take_over
 from fairseq_posenc.text.vocabulary.library import GPT2, TokenizerJson
 

@@ -14,7 +14,7 @@ from test_import import import_hf
 from torch import nn
 from torch.export import Dim
 
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 
 WRITTEN = runpy.run_path(str(readme.ROOT / "scripts" / "write_tables.py"))
 ROWS = {row: WRITTEN["exported_class"](row) for row in WRITTEN["EXPORTS"]}

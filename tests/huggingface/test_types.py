@@ -14,8 +14,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from fairseq_posenc.huggingface import source_models
 from fairseq_posenc.huggingface.conversion import to_transformers
 from fairseq_posenc.huggingface.model_types import MODEL_TYPES
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.plugin.checkpoint.state_dict import CLASSIFICATION, ENCODER, LANGUAGE_MODEL, POSITIONS
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 
 SIZES = dict(hidden_size=32, num_attention_heads=4, num_hidden_layers=4, intermediate_size=24, max_position_embeddings=50)
 DEBERTA = dict(

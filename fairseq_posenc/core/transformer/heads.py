@@ -1,11 +1,13 @@
-"""The head of masked language models, which training and exports share."""
+"""The heads of encoders, which training, checkpoints and exports share."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from .config import ACTIVATIONS, EncoderConfig
-from .layers import new_norm
+from .layers import init_weights, new_norm
 
 
 class LanguageModelHead(nn.Module):
@@ -25,3 +27,72 @@ class LanguageModelHead(nn.Module):
     def inner(self, x: Tensor) -> Tensor:
         """(…, D) -> (…, E), of which the output projection makes the scores."""
         return self.layer_norm(self.activation(self.dense(x)))
+
+
+class RobertaHead(LanguageModelHead):
+    """The language model's head under the names of fairseq's checkpoints: ``weight`` and ``bias`` are the output projection's.
+
+    Args:
+        config: of the encoder.
+        weight: (V, E), the word embeddings' parameter, which the head shares; None for one of its own.
+    """
+
+    def __init__(self, config: EncoderConfig, weight: nn.Parameter | None) -> None:
+        super().__init__(config)
+        self.weight = nn.Linear(self.width, config.vocab_size, bias=False).weight if weight is None else weight
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
+        init_weights(self, config)
+
+    def forward(self, features: Tensor, masked_tokens: Tensor | None = None) -> Tensor:
+        """(B, n, D) -> (B, n, V), or (m, V) at the m ``masked_tokens``, (B, n) bool."""
+        inner = self.inner(features if masked_tokens is None else features[masked_tokens])
+        return F.linear(inner, self.weight) + (0.0 if self.bias is None else self.bias)
+
+
+class ClassificationHead(nn.Module):
+    """fairseq's head of sentence classification: a layer and scores of every class, from the first token.
+
+    Args:
+        dim: D, the encoder's width.
+        width: that of the layer.
+        classes: C, their number.
+        activation: the layer's.
+        dropout: the probability.
+    """
+
+    def __init__(self, dim: int, width: int, classes: int, activation: str = "tanh", dropout: float = 0.0) -> None:
+        super().__init__()
+        self.p, self.activation = dropout, ACTIVATIONS[activation]
+        self.dense = nn.Linear(dim, width)
+        self.out_proj = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, D), the states of first tokens -> (B, C), with dropout in training."""
+        x = F.dropout(x, self.p, self.training)
+        x = F.dropout(self.activation(self.dense(x)), self.p, self.training)
+        return self.out_proj(x)
+
+
+class SpanHead(nn.Module):
+    """Scores of each token as the first and as the last of the answer: one linear layer (Devlin et al. 2019, section 4.2).
+
+    It replaces the language model's head, so that the model's forward pass returns its scores.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.span = nn.Linear(dim, 2)
+        nn.init.normal_(self.span.weight, std=0.02)
+        nn.init.zeros_(self.span.bias)
+
+    def forward(self, features: Tensor, masked_tokens: Tensor | None = None) -> Tensor:
+        """(B, n, D) -> (B, n, 2)."""
+        return self.span(features)
+
+    def upgrade_state_dict_named(self, state: dict[str, Tensor], name: str) -> None:
+        """Replace the language model's head of a pretrained checkpoint by this one, as fairseq asks."""
+        values = {f"{name}.{key}": value for key, value in self.state_dict().items()}
+        for key in [key for key in state if key.startswith(f"{name}.") and key not in values]:
+            del state[key]
+        for key, value in values.items():
+            state.setdefault(key, value)

@@ -35,8 +35,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...base.errors import InputError
+from ...core.transformer.heads import SpanHead
 from ...text.vocabulary import load_dictionary
-from ..models.span_head import SpanHead
 from .example_packing import HELP, PackingTask
 
 

@@ -50,19 +50,17 @@ def write(path: Path, content: dict[str, Any]) -> None:
         torch.save(content, stream)
 
 
-def untrained(cfg: Any, model: nn.Module, vocabulary: Mapping[str, str] | None = None) -> dict[str, Any]:
+def untrained(cfg: Mapping[str, Any], model: nn.Module, vocabulary: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Make the content that fairseq's trainer would write before its first update.
 
     Args:
-        cfg: the run's configuration, a DictConfig.
+        cfg: the run's configuration, or its sections that say what the model is.
         vocabulary: the result of :func:`fairseq_posenc.text.vocabulary.fingerprint`.
     """
-    from omegaconf import OmegaConf
-
     history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
     return {
         "args": None,
-        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "cfg": cfg,
         "model": model.state_dict(),
         "criterion": None,
         "optimizer_history": [history],

@@ -59,6 +59,16 @@ def head_names(names: Iterable[str]) -> list[str]:
     return sorted({name.removeprefix(CLASSIFICATION).split(".")[0] for name in names if name.startswith(CLASSIFICATION)})
 
 
+def class_sizes(state: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
+    """Return the width of the inner layer and the number of classes of each classification head, by its name.
+
+    Raises:
+        KeyError: a head has no layer, or no output.
+    """
+    prefixes = {name: f"{CLASSIFICATION}{name}." for name in head_names(state)}
+    return {name: (len(state[f"{of}dense.weight"]), len(state[f"{of}out_proj.weight"])) for name, of in prefixes.items()}
+
+
 def require_same_groups(saved: Sequence[dict[str, Any]], groups: Sequence[dict[str, Any]]) -> None:
     """Check, before an optimizer's state is loaded, that it belongs to the same groups of parameters.
 

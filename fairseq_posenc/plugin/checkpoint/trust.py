@@ -7,6 +7,7 @@ commands of this package, in :data:`STOCK` by those of fairseq.
 
 import os
 import shlex
+import sys
 from argparse import Namespace
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -81,6 +82,13 @@ def require_ours(model: Any, file: str | os.PathLike) -> None:
     """Raise Untrusted unless these options describe a model of this package or fairseq's RoBERTa that only computes."""
     if reason := _refusal("model", model, OURS):
         raise Untrusted(f"{file} {reason}, so nothing was built: that could run code from the file")
+
+
+def user_dir() -> list[str]:
+    """Return the flag ``--user-dir`` of this process, if it has imported one, for the processes that it starts."""
+    imported = getattr(sys.modules.get("fairseq.utils"), "import_user_module", None)
+    packages: set[str] = getattr(imported, "memo", set()) - {str(Path(__file__).parents[2])}
+    return [part for package in sorted(packages) for part in (USER_DIR, package)]
 
 
 def require_no_user_dir(words: Iterable[str], file: str | os.PathLike) -> None:

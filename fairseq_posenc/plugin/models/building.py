@@ -4,12 +4,11 @@ import logging
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
-from fairseq import options, utils
+from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
@@ -19,16 +18,19 @@ from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ...base.errors import InputError, first_line, flag_fault, flag_value
+from ...core.families import ROBERTA
 from ...core.schemes import Positions, option_fields
-from ...core.transformer import EncoderConfig, PositionSampling, Stack, build_positions
-from ..checkpoint.trust import require_no_user_dir, require_stock
-from ..options.architectures import fill, require_agreement
-from ..options.option_set import ENCODER_OPTIONS, OptionSet, field_errors_as_flags
+from ...core.transformer import EncoderConfig, Stack, build_positions
+from ...core.transformer.heads import SpanHead
+from ..checkpoint.checkpoint import Checkpoint
+from ..checkpoint.checkpoint_file import config_errors_as_input_errors
+from ..checkpoint.state_dict import SPANS, load_into
+from ..checkpoint.trust import require_no_user_dir, require_ours, require_stock, user_dir
+from ..options.architectures import require_agreement
+from ..options.option_set import ENCODER_OPTIONS, UNLIMITED, OptionSet, field_errors_as_flags, sample_lengths
 
 logger = logging.getLogger(__name__)
 
-UNLIMITED = 10**6
-"""Tokens; every model reports this length to fairseq, so that no sample is dropped because of the scheme."""
 ONE_SHAPE = "masked_lm_static"
 """The task whose batches all have one shape."""
 GENERATING = {"translation": TranslationTask, "language_modeling": LanguageModelingTask}
@@ -51,12 +53,6 @@ def parse(arguments: Sequence[str]) -> DictConfig:
         return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*user_dir(), *arguments]))
     except ValueError as error:  # fairseq's own of flags that exclude each other
         raise InputError(first_line(error)) from None
-
-
-def user_dir() -> list[str]:
-    """Return the flag ``--user-dir`` of this process, if it has imported one, for the processes that it starts."""
-    packages: set[str] = getattr(utils.import_user_module, "memo", set()) - {str(Path(__file__).parents[2])}
-    return [part for package in sorted(packages) for part in ("--user-dir", package)]
 
 
 def parse_flags_of(file: str | os.PathLike, arguments: Sequence[str]) -> DictConfig:
@@ -128,8 +124,7 @@ def complete(args: DictConfig | Namespace, task: Any, kind: OptionSet = ENCODER_
         args = OmegaConf.structured(kind.config()(**{name: value for name, value in vars(args).items() if name in known}))
     assert isinstance(args, DictConfig)
     with open_dict(args):
-        fill(args, {"max_positions": _most_positions(args, task)})
-        fill(args, kind.defaults)
+        kind.complete(args, task)
     return args
 
 
@@ -160,7 +155,7 @@ def complete_new(args: DictConfig, arch: str, task: Any) -> None:
             core = model.build_core(args, Dictionary())
     positions, steps = core.positions, core.config.mask_decoder_steps
     learner = f"--positions {args.positions}" if positions.max_length else f"--mask-decoder-steps {steps}"
-    for flag, samples in _sample_lengths(task).items():
+    for flag, samples in sample_lengths(task).items():
         if (positions.max_length or steps) and samples > args.max_positions:
             raise InputError(
                 f"{flag} {samples} is more than --max-positions {args.max_positions}, which is all that {learner} learns: raise "
@@ -240,20 +235,29 @@ def build(arch: str, options: DictConfig | Namespace, dictionary: Dictionary, ta
     return ARCH_MODEL_REGISTRY[arch].build_model(options, SimpleNamespace(cfg=task, args=task, **dictionaries))
 
 
-def _most_positions(args: Any, task: Any) -> int | None:
-    """Return the number of positions that tokens of a task's samples can have, if it limits them."""
-    tokens = max(_sample_lengths(task).values(), default=None)
-    sampling = PositionSampling.parse(getattr(args, "position_sampling", None), getattr(args, "position_evaluation", None))
-    return tokens if tokens is None or sampling is None else max(tokens, sampling.span(tokens) or 0)
+def restored(checkpoint: Checkpoint) -> BaseFairseqModel:
+    """Build fairseq's model of a checkpoint, of this package's class, in float32 and for evaluation.
+
+    Raises:
+        InputError: the parameters do not fit the model that the checkpoint describes.
+    """
+    arch = ROBERTA.model if checkpoint.is_stock else checkpoint.arch
+    return _loaded(checkpoint, arch, {**vars(checkpoint.options), "load_checkpoint_heads": True})
 
 
-def _sample_lengths(task: Any) -> dict[str, int]:
-    """Return the maximum number of tokens in a task's samples for each flag that limits it."""
-    tokens = getattr(task, "tokens_per_sample", None)
-    if tokens is not None:  # a language model's samples may begin with another symbol
-        return {"--tokens-per-sample": tokens + bool(getattr(task, "add_bos_token", False))}
-    sides = {f"--max-{side}-positions": getattr(task, f"max_{side}_positions", None) for side in ("source", "target")}
-    return {flag: tokens for flag, tokens in sides.items() if tokens is not None}
+def restored_stock(checkpoint: Checkpoint) -> BaseFairseqModel:
+    """Build fairseq's own RoBERTa of a checkpoint, in float32 and for evaluation; raises InputError as :func:`restored`."""
+    require_ours(checkpoint.given, checkpoint.path)
+    return _loaded(checkpoint, checkpoint.arch, vars(checkpoint.given))
+
+
+def _loaded(checkpoint: Checkpoint, arch: str, options: Mapping[str, Any]) -> BaseFairseqModel:
+    with config_errors_as_input_errors(checkpoint.path):
+        model = build(arch, Namespace(**options), dictionary_of(checkpoint.config.vocab_size), checkpoint.task)
+        if f"{SPANS}weight" in checkpoint.state:
+            model.encoder.lm_head = SpanHead(checkpoint.config.dim)
+        load_into(model, checkpoint.state, f"{checkpoint.path} does not fit the model that its own configuration describes")
+    return model.float().eval()
 
 
 def _plain(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """fairseq's hub interface to a checkpoint, with its vocabulary."""
 
+from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,26 +9,25 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
-from omegaconf import open_dict
 
 from ...base.errors import InputError
 from ...text.vocabulary import DICTIONARY, MASK, Vocabulary
-from .checkpoint import Checkpoint
+from ..checkpoint.checkpoint import Checkpoint
+from .building import restored
 
 
 def load_hub_interface(path: Path, data: Path | None = None) -> RobertaHubInterface:
-    """Return the result of :meth:`PosencRobertaModel.from_pretrained`; raises what :class:`.checkpoint.Checkpoint` raises."""
+    """Return the result of :meth:`PosencRobertaModel.from_pretrained`; raises what :class:`.Checkpoint` raises."""
     checkpoint = Checkpoint(path, data)
-    vocabulary, cfg = checkpoint.vocabulary, checkpoint.configuration
-    with open_dict(cfg):
-        cfg.bpe = None  # it would be downloaded
+    vocabulary = checkpoint.vocabulary
+    cfg = Namespace(**{**checkpoint.configuration, "bpe": None})  # it would be downloaded
     dictionary = Dictionary.load(str(vocabulary.folder / DICTIONARY))  # to which the task adds <mask>
     task = MaskedLMTask(MaskedLMConfig(data=str(vocabulary.folder)), dictionary)
     with suppress(InputError):  # one of several heads is not chosen
         labels, task.label_dictionary = checkpoint.labels, Dictionary()  # as of the task that trained the head
         for label in labels:
             task.label_dictionary.add_symbol(label)
-    interface = HubInterface(cfg, task, checkpoint.model)
+    interface = HubInterface(cfg, task, restored(checkpoint))
     interface.bpe, interface.vocabulary = Subwords(vocabulary), vocabulary
     return interface.eval()
 

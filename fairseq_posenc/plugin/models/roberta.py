@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoderModel
 from fairseq.models.roberta import RobertaModel
@@ -15,12 +14,12 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from ...core.families import ALBERT, MODERNBERT, ROBERTA
-from ...core.transformer import Encoder, EncoderConfig, LanguageModelHead, Mask
-from ...core.transformer.layers import init_weights
+from ...core.transformer import Encoder, Mask
+from ...core.transformer.heads import RobertaHead
+from ..checkpoint.stock import from_stock
 from ..options.architectures import register_family
 from ..options.option_set import ENCODER_OPTIONS, field_errors_as_flags
 from .building import AnyLength, PosencModel, encoder_config
-from .stock import from_stock
 
 if TYPE_CHECKING:
     from fairseq.models.roberta.hub_interface import RobertaHubInterface
@@ -52,26 +51,6 @@ class SentenceEncoder(AnyLength, Encoder):
             "encoder_padding_mask": [src_tokens.eq(self.config.padding_idx)],
             "encoder_states": [state.transpose(0, 1) for state in output.hidden_states],
         }
-
-
-class RobertaHead(LanguageModelHead):
-    """The language model's head under the names of fairseq's checkpoints: ``weight`` and ``bias`` are the output projection's.
-
-    Args:
-        config: of the encoder.
-        weight: (V, E), the word embeddings' parameter, which the head shares; None for one of its own.
-    """
-
-    def __init__(self, config: EncoderConfig, weight: nn.Parameter | None) -> None:
-        super().__init__(config)
-        self.weight = nn.Linear(self.width, config.vocab_size, bias=False).weight if weight is None else weight
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
-        init_weights(self, config)
-
-    def forward(self, features: Tensor, masked_tokens: Tensor | None = None) -> Tensor:
-        """(B, n, D) -> (B, n, V), or (m, V) at the m ``masked_tokens``, (B, n) bool."""
-        inner = self.inner(features if masked_tokens is None else features[masked_tokens])
-        return nn.functional.linear(inner, self.weight) + (0.0 if self.bias is None else self.bias)
 
 
 class PosencRobertaEncoder(AnyLength, RobertaEncoder):

@@ -14,12 +14,12 @@ from torch import Tensor
 from ...base.errors import InputError, flag_of
 from ...core.families import TRANSFORMER
 from ...core.transformer import DecoderConfig, EncoderConfig
+from ..checkpoint.stock import is_leftover
 from ..options.architectures import register_family
 from ..options.option_set import TRANSLATION_OPTIONS, field_errors_as_flags
 from .building import encoder_config
 from .decoding import PosencGenerator, TokenDecoder
 from .roberta import SentenceEncoder
-from .stock import is_leftover
 
 STOCK_SINUSOIDS = re.compile(r"coder\.(version|embed_positions\._float_tensor)$")
 

@@ -1,3 +1,6 @@
 """The options of models: flags, Hydra's configuration, and architectures."""
 
-import fairseq.models  # noqa: F401 - first, because the start-up hook imports this package's modules when fairseq is imported
+from importlib.util import find_spec
+
+if find_spec("fairseq"):
+    import fairseq.models  # noqa: F401 - first, because the start-up hook imports this package's modules when fairseq is imported

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from fairseq.models import (
@@ -22,6 +22,7 @@ from omegaconf import DictConfig
 from ...base.errors import InputError, suggestion
 from ...core.families import FAMILIES, NEUTRAL, Architecture, Family, architectures, lacks_causal_form
 from ...core.schemes import same
+from .option_set import fill
 
 
 def register_family(family: Family) -> Callable[[type[BaseFairseqModel]], type[BaseFairseqModel]]:
@@ -69,13 +70,6 @@ class Named:
         options = copy.deepcopy(self.options, memo)
         options._name = self.name
         return options
-
-
-def fill(args: Any, values: Mapping[str, Any]) -> None:
-    """Set the options that ``args`` lacks or has as None."""
-    for name, value in values.items():
-        if getattr(args, name, None) is None:
-            setattr(args, name, value)
 
 
 def is_ours(name: str) -> bool:

@@ -1,33 +1,40 @@
 """The options of the models: command-line flags, Hydra's configuration and defaults.
 
-They are made from the fields of the core's config and of the schemes' options, whose metadata have help, limits and names. Every
-option may be ``None``, which means the architecture's value, so that one dataclass serves all sizes and schemes.
+What they mean needs no fairseq. They are made from the fields of the core's config and of the schemes' options, whose metadata
+have help, limits and names. Every option may be ``None``, which means the architecture's value, so that one dataclass serves all
+sizes and schemes.
 """
+
+from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, make_dataclass
 from enum import Enum
-from typing import Any, Optional
-
-from fairseq.data import Dictionary
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.dataclass.utils import gen_parser_from_dataclass
+from typing import TYPE_CHECKING, Any, Optional
 
 from ...base.errors import FieldError, InputError, flag_of, value_types
 from ...core.attention import BACKENDS
 from ...core.families import FAMILIES
 from ...core.schemes import REGISTRY, option_fields
-from ...core.transformer import ACTIVATIONS, EncoderConfig
+from ...core.transformer import ACTIVATIONS, EncoderConfig, PositionSampling
 from ...core.transformer.config import FAIRSEQ
 
-ACTIVATION = ChoiceEnum(sorted(ACTIVATIONS))
-CHOICES = {"activation": ACTIVATION, "attention_backend": ChoiceEnum(["auto", *BACKENDS])}
+if TYPE_CHECKING:
+    from fairseq.dataclass import FairseqDataclass
+
+ACTIVATION = sorted(ACTIVATIONS)
+CHOICES = {"activation": ACTIVATION, "attention_backend": ["auto", *BACKENDS]}
 CORE = {declared.name: declared for declared in dataclasses.fields(EncoderConfig)}
 POSITIONS = ("positions", "attention_backend", "max_positions", "position_sampling", "position_evaluation")
 """The fields of the core's config that describe positions; the options have the same names in every kind of model."""
+
+
+UNLIMITED = 10**6
+"""Tokens; every model reports this length to fairseq, so that no sample is dropped because of the scheme."""
 
 
 def opposite(option: str) -> str:
@@ -50,8 +57,13 @@ def field_errors_as_flags(names: Mapping[str, str] = FAIRSEQ) -> Iterator[None]:
 
 
 def _optional(type_: Any, help_: str, affects_output: bool = True) -> Any:
-    """Return an option without a default. ``affects_output``: whether its value changes what the parameters compute."""
-    return Optional[type_], field(default=None, metadata={"help": help_, "affects_output": affects_output})
+    """Return an option without a default.
+
+    Args:
+        type_: its type, or the list of its values.
+        affects_output: whether its value changes what the parameters compute.
+    """
+    return type_, field(default=None, metadata={"help": help_, "affects_output": affects_output})
 
 
 def _flag(help_: str, affects_output: bool = True) -> Any:
@@ -85,6 +97,29 @@ def to_options(config: Any, names: Mapping[str, str] = FAIRSEQ) -> dict[str, Any
     return {option: not value if option.startswith("no_") else value for option, value in values.items()}
 
 
+def fill(options: Any, values: Mapping[str, Any]) -> None:
+    """Set the options that are missing or None."""
+    for name, value in values.items():
+        if getattr(options, name, None) is None:
+            setattr(options, name, value)
+
+
+def sample_lengths(task: Any) -> dict[str, int]:
+    """Return the maximum number of tokens in a task's samples for each flag that limits it."""
+    tokens = getattr(task, "tokens_per_sample", None)
+    if tokens is not None:  # a language model's samples may begin with another symbol
+        return {"--tokens-per-sample": tokens + bool(getattr(task, "add_bos_token", False))}
+    sides = {f"--max-{side}-positions": getattr(task, f"max_{side}_positions", None) for side in ("source", "target")}
+    return {flag: tokens for flag, tokens in sides.items() if tokens is not None}
+
+
+def _most_positions(options: Any, task: Any) -> int | None:
+    """Return the number of positions that tokens of a task's samples can have, if it limits them."""
+    tokens = max(sample_lengths(task).values(), default=None)
+    sampling = PositionSampling.parse(getattr(options, "position_sampling", None), getattr(options, "position_evaluation", None))
+    return tokens if tokens is None or sampling is None else max(tokens, sampling.span(tokens) or 0)
+
+
 @dataclasses.dataclass(frozen=True)
 class OptionSet:
     """The options of a kind of model.
@@ -101,24 +136,31 @@ class OptionSet:
     values: Mapping[str, Any]
     task: str
 
-    @property
+    @functools.cached_property
     def defaults(self) -> dict[str, Any]:
         """The value of each option that neither the command line nor the architecture sets."""
         return {**to_options(EncoderConfig, self.names), **self.values}
 
     def fields(self) -> dict[str, Any]:
-        """Return all options, with those of the schemes registered so far: name -> type and dataclass field."""
+        """Return all options, with those of the schemes registered so far: name -> type or values, and dataclass field."""
         schemes = {name: _of_scheme(declared) for name, declared in option_fields().items()}
         core = {option: _of_core(name, option) for name, option in self.names.items()}
         return {**{name: core[name] for name in POSITIONS}, **schemes, **core, **self.others}
 
     def config(self) -> type[FairseqDataclass]:
         """Return the dataclass that flags and Hydra's configuration are made of."""
-        declared = [(name, *option) for name, option in self.fields().items()]
+        from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+
+        declared = []
+        for name, (kind, described) in self.fields().items():
+            kind = ChoiceEnum(kind) if isinstance(kind, list) else kind
+            declared.append((name, Optional[kind] if described.default is None else kind, described))
         return make_dataclass("ModelConfig", declared, bases=(FairseqDataclass,))
 
     def add_to(self, parser: argparse.ArgumentParser) -> None:
         """Declare the command-line flags of all options, without defaults, and the opposites of the core's, without help."""
+        from fairseq.dataclass.utils import gen_parser_from_dataclass
+
         gen_parser_from_dataclass(parser, self.config()(), delete_default=True)
         for name, option in self.names.items():
             if value_types(EncoderConfig)[name][0] is bool:
@@ -126,12 +168,19 @@ class OptionSet:
 
     def actions(self) -> dict[str, argparse.Action]:
         """Return the command-line flags of all options, by name, to be added to a parser; they have no defaults."""
+        from fairseq.dataclass.utils import gen_parser_from_dataclass
+
         parser = argparse.ArgumentParser(add_help=False)
         gen_parser_from_dataclass(parser, self.config()(), delete_default=True)
         return {action.dest: action for action in parser._actions}
 
-    def core_values(self, options: Any, dictionary: Dictionary) -> dict[str, Any]:
-        """Return the values of the core's config, from a model's complete options and its dictionary."""
+    def complete(self, options: Any, task: Any) -> None:
+        """Set the options that have no value, except those of schemes, in place, for a task of these options."""
+        fill(options, {"max_positions": _most_positions(options, task)})
+        fill(options, self.defaults)
+
+    def core_values(self, options: Any, dictionary: Any) -> dict[str, Any]:
+        """Return the values of the core's config, from a model's complete options and its dictionary, fairseq's or ours."""
         words = dict(vocab_size=len(dictionary), padding_idx=dictionary.pad(), separator_idx=dictionary.eos())
         values: dict[str, Any] = {**words, "position_options": position_options(options)}
         for name, option in self.names.items():
@@ -194,9 +243,9 @@ LANGUAGE_MODEL_OPTIONS = OptionSet(
 
 def add_position_flags(parser: argparse._ActionsContainer) -> None:
     """Declare the options of all schemes, for a command that is not fairseq's; :func:`position_options` reads them."""
-    for name, action in ENCODER_OPTIONS.actions().items():
-        if name in option_fields():
-            parser._add_action(action)
+    for name, declared in option_fields().items():
+        kind, described = _of_scheme(declared)
+        parser.add_argument(flag_of(name), type=kind, metavar=kind.__name__.upper(), help=described.metadata["help"])
 
 
 def position_options(options: Any) -> dict[str, Any]:

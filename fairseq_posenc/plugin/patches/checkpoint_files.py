@@ -146,7 +146,7 @@ def stock_roberta_loads_ours() -> None:
     """Let fairseq's own RoBERTa load our ``absolute`` checkpoints. Can be removed when nobody needs both."""
     from fairseq.models.roberta import RobertaModel
 
-    from ..models import stock
+    from ..checkpoint import stock
 
     @wrap(RobertaModel, "upgrade_state_dict_named")
     def upgrade_state_dict_named(upgrade, model, state, name):

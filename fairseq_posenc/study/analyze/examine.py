@@ -100,7 +100,7 @@ def r_squared_of_run(run: Sequence[Path], n: int) -> dict[str, float]:
     """Return R² along a run's checkpoints by their number of updates: of P, or of the biases of models without vectors."""
     values: dict[int, float | None] = {}
     for path in run:
-        from ...plugin.models.checkpoint import Checkpoint  # imports fairseq
+        from ...plugin.checkpoint.checkpoint import Checkpoint
 
         checkpoint = Checkpoint(path)
         encoder = checkpoint.encoder()

@@ -24,7 +24,7 @@ from ...base.errors import InputError, flag_of, flag_value
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ...plugin.models.checkpoint import Checkpoint
+    from ...plugin.checkpoint.checkpoint import Checkpoint
 
 
 @dataclass(kw_only=True)
@@ -47,8 +47,8 @@ def main(options: Options) -> None:
         InputError, OSError: a flag, or a file that it names, cannot be used.
     """
     from ...base.files import report_full_disk
-    from ...plugin.models.building import user_dir
-    from ...plugin.models.checkpoint import Checkpoint
+    from ...plugin.checkpoint.checkpoint import Checkpoint
+    from ...plugin.checkpoint.trust import user_dir
 
     out, n = options.out, options.max_positions
     ownership.require_free(out, "--out", options.overwrite, [("CHECKPOINT", options.checkpoint)])

@@ -59,7 +59,7 @@ def main(options: Options) -> None:
     from ...huggingface.importing import read_encoder, require_free, write_converted
     from ...huggingface.new_positions import convert
     from ...huggingface.source_models import of_checkpoint
-    from ...plugin.models.checkpoint import Checkpoint
+    from ...plugin.checkpoint.checkpoint import Checkpoint
 
     model, kernels = options.model, options.kernels
     require_free(model, options.out, options.overwrite)

@@ -91,7 +91,7 @@ def read(model: str, data_bin: Path | None, with_text: bool) -> AnalyzedModel:
 def _read(label: str, name: str, data_bin: Path | None, with_text: bool) -> AnalyzedModel:
     run, path = saved_checkpoints(Path(name)), best_checkpoint(Path(name))
     if path.is_file():
-        from ...plugin.models.checkpoint import Checkpoint  # imports fairseq
+        from ...plugin.checkpoint.checkpoint import Checkpoint
 
         checkpoint = Checkpoint(path, data_bin)
         return AnalyzedModel(label, checkpoint.encoder(), checkpoint.vocabulary if with_text else None, run=tuple(run))

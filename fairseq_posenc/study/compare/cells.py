@@ -23,8 +23,9 @@ from ...base.commands import Parser, add_flags, read_flags
 from ...base.errors import InputError
 from ...base.record import FINISHED, FORMAT, RESULT, Recorded, read_object
 from ...plugin.batches.word_order import ORDERED
-from ...plugin.models.building import complete_new, parse_flags_of, require_no_user_dir, user_dir
-from ...plugin.models.checkpoint import Checkpoint
+from ...plugin.checkpoint.checkpoint import Checkpoint
+from ...plugin.checkpoint.trust import require_no_user_dir, user_dir
+from ...plugin.models.building import complete_new, parse_flags_of
 from ...plugin.run import refusals
 from ...text.vocabulary import load_dictionary
 from ..analyze.embeddings import position_vectors, vector_count

@@ -47,7 +47,7 @@ def main(options: Options) -> None:
         InputError, OSError: a flag, or a file that it names, cannot be used.
     """
     require_extras("glue")
-    from ...plugin.models.checkpoint import Checkpoint
+    from ...plugin.checkpoint.checkpoint import Checkpoint
     from .glue_runs import GlueRuns
     from .tuning import fine_tune
 

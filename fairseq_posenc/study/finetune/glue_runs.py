@@ -24,7 +24,7 @@ from .glue_data import Example, GlueTask, TaskFiles, read
 from .tuning import TaskRuns, max_length, write_items
 
 if TYPE_CHECKING:
-    from ...plugin.models.checkpoint import Checkpoint
+    from ...plugin.checkpoint.checkpoint import Checkpoint
     from .glue import Options
     from .hyperparameters import Settings
 
@@ -92,7 +92,7 @@ class GlueRuns(TaskRuns):
         """Return (N,): the classes, or the scores / 5."""
 
         def forward(tokens: Tensor) -> Tensor:
-            return model(tokens, features_only=True, classification_head_name=self.name)[0]
+            return model(tokens, head=self.name)
 
         vocabulary = self.pretrained.vocabulary
         sequences = [vocabulary.join(*encode(vocabulary, example.texts, self.length)) for example in examples]

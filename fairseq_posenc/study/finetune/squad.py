@@ -40,7 +40,7 @@ def main(options: Options) -> None:
     Raises:
         InputError, OSError: a flag, or a file that it names, cannot be used.
     """
-    from ...plugin.models.checkpoint import Checkpoint
+    from ...plugin.checkpoint.checkpoint import Checkpoint
     from .squad_runs import SquadRuns
     from .tuning import fine_tune
 

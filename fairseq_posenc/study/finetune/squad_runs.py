@@ -24,7 +24,7 @@ from .squad_data import LENGTH, Limits, Question, applied_threshold, read, score
 from .tuning import TaskRuns, max_length, write_items
 
 if TYPE_CHECKING:
-    from ...plugin.models.checkpoint import Checkpoint
+    from ...plugin.checkpoint.checkpoint import Checkpoint
     from .hyperparameters import Settings
     from .squad import Options
 
@@ -82,7 +82,7 @@ class SquadRuns(TaskRuns):
         blocks, pad = encoded(questions, vocabulary, self.limits), vocabulary.dictionary.pad()
         while block := list(islice(blocks, QUESTIONS)):
             windows = [window.tokens for *_, cut in block for window in cut]
-            scores = iter(infer(model, windows, lambda tokens: model(tokens)[0], pad))
+            scores = iter(infer(model, windows, model, pad))
             for question, context, cut in block:
                 yield question.id, predict(question, context, cut, list(islice(scores, len(cut))), self.limits)
 

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from abc import ABC, abstractmethod
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -18,8 +18,9 @@ from fairseq.models import ARCH_MODEL_REGISTRY, BaseFairseqModel
 from ...base.commands import show
 from ...base.errors import InputError, flag_value
 from ...base.record import Recorded, read_object, write_json
-from ...plugin.models.building import parse, user_dir
-from ...plugin.models.checkpoint import Checkpoint
+from ...plugin.checkpoint.checkpoint import Checkpoint
+from ...plugin.checkpoint.trust import user_dir
+from ...plugin.models.building import parse
 from ...text.vocabulary import fingerprint
 from ..engine.grid import Cell, Progress, finished
 from ..engine.study import Study
@@ -172,7 +173,7 @@ class TaskRuns(ABC):
         """The model's options as flags; those of pretraining alone have their defaults."""
         dropout = {"dropout": self.settings.dropout, "attention_dropout": self.settings.attention_dropout}
         dropout |= dict.fromkeys(("pooler_dropout", "activation_dropout", "encoder_layerdrop"), 0.0)
-        options = self.pretrained.model_options(**dropout, compile=False, attention_backend="auto")
+        options = Namespace(**{**vars(self.pretrained.options), **dropout, "compile": False, "attention_backend": "auto"})
         flags = ["--arch", self.pretrained.arch]
         for action in self._model_actions:
             value = getattr(options, action.dest, None)

@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.commands import checkpoint_file, existing, option, show
-from ...base.errors import InputError, flag_of, flag_value, require_extras
+from ...base.errors import InputError, flag_of, require_extras
 from ...base.record import FINISHED, FORMAT
 
 if TYPE_CHECKING:
     from fairseq.models import BaseFairseqModel
     from matplotlib.figure import Figure
 
-    from ...plugin.models.checkpoint import Checkpoint
+    from ...plugin.checkpoint.checkpoint import Checkpoint
     from ..engine.report import Report
 
 COMMAND = "fairseq-posenc extrapolate"
@@ -67,7 +67,7 @@ def main(options: Options) -> None:
     Raises:
         InputError, OSError: a flag, or a file that it names, cannot be used.
     """
-    from ...plugin.models.checkpoint import Checkpoint
+    from ...plugin.checkpoint.checkpoint import Checkpoint
     from ...plugin.options.option_set import position_options
     from ..engine.grid import Cell
     from ..engine.study import Study
@@ -113,7 +113,8 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> Base
         raise InputError(f"{checkpoint.path} has no language model's head, whose loss is measured: name another")
     config = checkpoint.config
     with field_errors_as_flags():
-        positions = build_positions(dataclasses.replace(config, position_options={**config.position_options, **changes}))
+        changed = dataclasses.replace(config, position_options={**config.position_options, **changes})
+        positions = build_positions(changed)
     sampling = PositionSampling.parse(config.position_sampling, config.position_evaluation)
     limits = {
         f"positions {config.positions}": positions.max_length,
@@ -130,9 +131,7 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> Base
         if parameter.shape != shapes.get(name):
             flags = ", ".join(map(flag_of, changes))
             raise InputError(f"{flags}: {checkpoint.path} was trained with another shape of positions.{name}. Leave it out.")
-    return checkpoint.build_model(
-        **{name: flag_value(value) if isinstance(value, bool) else value for name, value in changes.items()}
-    )
+    return checkpoint.build_model(changed)
 
 
 def _report(data: Mapping[str, Any]) -> Report:

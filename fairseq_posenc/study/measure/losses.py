@@ -25,8 +25,8 @@ from torch.nn.utils.rnn import pad_sequence
 from ...base.errors import InputError, flag_of
 from ...plugin.batches import word_order
 from ...plugin.batches.blocks import CutLinesBlockDataset
+from ...plugin.checkpoint.checkpoint import Checkpoint
 from ...plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
-from ...plugin.models.checkpoint import Checkpoint
 from ..engine.grid import Diverged, Progress
 from .inference import MAX_TOKENS
 
@@ -205,7 +205,7 @@ def predict(model: BaseFairseqModel, text: Text, n: int, progress: Progress = la
     columns: list[tuple[Tensor, Tensor]] = []
     for tokens, inputs, predicted in text.batches(n, sizes):
         if predicted.any():
-            logits = model(inputs.to(device), masked_tokens=predicted.to(device))[0]
+            logits = model(inputs.to(device), predicted.to(device))
             losses = F.cross_entropy(logits.float(), tokens[predicted].to(device), reduction="none").cpu().double() / math.log(2)
             columns.append((predicted.nonzero(as_tuple=True)[1], losses))
         first += len(tokens)

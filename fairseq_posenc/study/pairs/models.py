@@ -16,7 +16,7 @@ from ..measure.work import default_device
 from .scoring import Scorer, Sentence, sentence_of
 
 if TYPE_CHECKING:
-    from ...plugin.models.checkpoint import Checkpoint
+    from ...plugin.checkpoint.checkpoint import Checkpoint
 
 
 def read(model: str, data_bin: Path | None) -> Scorer:
@@ -29,7 +29,7 @@ def read(model: str, data_bin: Path | None) -> Scorer:
     path = best_checkpoint(Path(name))
     if not path.is_file():
         return _of_transformers(label, name)
-    from ...plugin.models.checkpoint import Checkpoint  # imports fairseq
+    from ...plugin.checkpoint.checkpoint import Checkpoint
 
     return _of_checkpoint(label, Checkpoint(path, data_bin, "lm", may_be_causal=True))
 
@@ -51,7 +51,7 @@ def _of_checkpoint(label: str, checkpoint: Checkpoint) -> Scorer:
     def logits(tokens: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         chosen = torch.zeros(tokens.shape, dtype=torch.bool)
         chosen[rows, places] = True
-        return model(tokens.to(device), masked_tokens=chosen.to(device))[0]
+        return model(tokens.to(device), chosen.to(device))
 
     symbols = dictionary.pad(), None if checkpoint.is_causal else dictionary.index(MASK), dictionary.unk()
     tells_order = checkpoint.is_causal or checkpoint.positions != "none"

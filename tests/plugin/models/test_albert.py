@@ -3,13 +3,13 @@
 import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
-from omegaconf import OmegaConf
 from test_roberta import Task, build, encoder_of
+from untrained import plain
 
 from fairseq_posenc.core.families import ALBERT, expressions
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
 from fairseq_posenc.plugin.models.building import complete_new
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 from fairseq_posenc.plugin.models.roberta import PosencRobertaModel
 from fairseq_posenc.study.catalogue.listing import count
 
@@ -57,7 +57,7 @@ def test_a_checkpoint_is_read_back_and_its_sizes_are_checked(tmp_path):
     model = build("albert_shaw_tiny", Task(), **TINY)
     cfg = {"model": dict(model.args), "task": {"_name": "masked_lm", "data": "", "tokens_per_sample": 24}}
     path = tmp_path / "checkpoint.pt"
-    content = untrained(OmegaConf.create(cfg), model)
+    content = untrained(plain(cfg), model)
     write(path, content)
     tokens = torch.tensor([[0, 7, 9, 2]])
     with torch.no_grad():

@@ -21,6 +21,7 @@ from fairseq.tasks.language_modeling import LanguageModelingConfig
 from fairseq.tasks.masked_lm import MaskedLMConfig
 from fairseq.tasks.translation import TranslationConfig
 from omegaconf import OmegaConf
+from untrained import plain
 
 from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
 from fairseq_posenc.plugin.models.building import dictionary_of
@@ -65,7 +66,7 @@ def folder(tmp_path_factory):
         model.args._name = arch
         name = arch.removesuffix("_absolute_tiny")
         task_name = {"roberta": "masked_lm", "transformer_lm": "language_modeling"}.get(name, "translation")
-        content = untrained(OmegaConf.create({"model": model.args, "task": task_section(task_name, cfg, folder)}), model)
+        content = untrained(plain({"model": model.args, "task": task_section(task_name, cfg, folder)}), model)
         content["extra_state"]["epoch"] = 1
         write(folder / f"{name}.pt", content)
         if name == "transformer":

@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 
 from fairseq_posenc.core.families import architectures, expressions
 from fairseq_posenc.core.transformer import Encoder
+from fairseq_posenc.plugin.checkpoint.stock import DEAD_COPIES, to_stock
 from fairseq_posenc.plugin.models.building import complete, encoder_config
 from fairseq_posenc.plugin.models.roberta import PosencRobertaModel
-from fairseq_posenc.plugin.models.stock import DEAD_COPIES, to_stock
 
 GOLDEN = Path(__file__).parents[4] / "shared" / "golden" / "fairseq_roberta.safetensors"
 SIZE = dict(

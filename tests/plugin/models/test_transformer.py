@@ -11,11 +11,12 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, ARCH_
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
+from untrained import plain
 
 from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
 from fairseq_posenc.plugin.models.building import dictionary_of
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 from fairseq_posenc.plugin.run.checks import complete_model
 from fairseq_posenc.plugin.run.resume import compare
 
@@ -194,6 +195,6 @@ def test_a_checkpoint_of_an_encoder_is_refused(weights_only):
 def test_what_takes_encoders_refuses_a_decoder(arch, tmp_path):
     """An export, fine-tuning, load_encoder: all of them read a checkpoint by this."""
     path, cfg = tmp_path / "checkpoint.pt", OmegaConf.create({"model": {"_name": arch}, "task": {"_name": "translation"}})
-    write(path, untrained(cfg, SimpleNamespace(state_dict=lambda: {"decoder.embed_tokens.weight": torch.zeros(8, 4)})))
+    write(path, untrained(plain(cfg), SimpleNamespace(state_dict=lambda: {"decoder.embed_tokens.weight": torch.zeros(8, 4)})))
     with pytest.raises(InputError, match=f"of the architecture '{arch}', which has a decoder"):
         Checkpoint(path)

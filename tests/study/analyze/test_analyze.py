@@ -9,6 +9,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from pages import Page
+from untrained import plain
 from world import make_english, sentences
 
 from fairseq_posenc import load_vocabulary
@@ -37,7 +38,7 @@ def save(data_bin, tmp_path_factory):
         model = build(arch, OmegaConf.create({"_name": arch, **SIZES}), load_vocabulary(data_bin).dictionary)
         task = {"_name": "masked_lm", "data": str(data_bin), "tokens_per_sample": SIZES["max_positions"]}
         cfg = {"model": OmegaConf.to_container(model.args), "task": task, "criterion": {"_name": "masked_lm"}}
-        content = untrained(OmegaConf.create(cfg), model)
+        content = untrained(plain(cfg), model)
         content["optimizer_history"][0]["num_updates"] = updates
         (root / folder).mkdir(parents=True, exist_ok=True)
         write(root / folder / name, content)

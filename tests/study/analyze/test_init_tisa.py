@@ -7,7 +7,7 @@ from untrained import write_chance, write_untrained
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.study.analyze.embeddings import positional_scores
 from fairseq_posenc.study.analyze.init_tisa import fitted
 from fairseq_posenc.study.analyze.regression import fit

@@ -24,8 +24,8 @@ from torch.nn.functional import cross_entropy
 pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
 from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.plugin.checkpoint.checkpoint_file import load
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 from fairseq_posenc.study.compare import report
 from fairseq_posenc.study.compare.cells import RANDOM, Runs
 from fairseq_posenc.study.compare.plan import read_plan

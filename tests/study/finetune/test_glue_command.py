@@ -10,9 +10,9 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from glue_files import write_task
 
 from fairseq_posenc import cli
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 from fairseq_posenc.plugin.models.building import parse
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 from fairseq_posenc.study.engine import grid
 from fairseq_posenc.study.finetune.glue_data import TASKS
 

@@ -13,8 +13,8 @@ from fairseq.tasks.sentence_prediction import SentencePredictionConfig, Sentence
 import fairseq_posenc
 from fairseq_posenc import PosencRobertaModel, load_encoder, load_vocabulary
 from fairseq_posenc.cli import main
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
 
 TEXT = "The red ball is round."
 

@@ -8,9 +8,9 @@ from fairseq import tasks
 from torch import nn
 from world import make_english
 
+from fairseq_posenc.core.transformer.heads import SpanHead
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.plugin.models.building import parse
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
-from fairseq_posenc.plugin.models.span_head import SpanHead
 from fairseq_posenc.study.finetune.tuning import max_length
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.cli import main
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.study.measure import losses
 from fairseq_posenc.study.measure.extrapolate import _model
 

@@ -5,7 +5,7 @@ import torch
 from commands import status_of
 
 from fairseq_posenc.core.schemes import REGISTRY, Positions, Settings
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 
 PREFIX = "encoder.sentence_encoder.positions."
 

@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from fairseq_posenc.base.errors import InputError
-from fairseq_posenc.plugin.models.checkpoint import Checkpoint
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.study.pairs.data import Pair, read_pairs, words
 from fairseq_posenc.study.pairs.models import read
 from fairseq_posenc.study.pairs.report import accuracy, choices, difference

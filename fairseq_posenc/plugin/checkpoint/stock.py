@@ -13,7 +13,7 @@ import torch
 
 from ...base.errors import InputError
 from ...core.families import ROBERTA
-from ..checkpoint.state_dict import ABSOLUTE, StateDict
+from .state_dict import ABSOLUTE, StateDict
 
 DEAD_COPIES = re.compile(r"\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
 STOCK_TABLE = "sentence_encoder.embed_positions.weight"

@@ -1,31 +1,25 @@
 """A checkpoint of fairseq's trainer: its model, heads, vocabulary and encoder."""
 
-import copy
-import dataclasses
 import os
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils
-from fairseq.data import Dictionary
-from fairseq.dataclass.utils import omegaconf_no_object_check
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, BaseFairseqModel
-from fairseq.models.roberta import RobertaModel
-from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
 from ...base.errors import InputError, sentence
 from ...base.files import sha256
-from ...core.families import FAMILIES, ROBERTA, TRANSFORMER_LM
-from ...core.transformer import Encoder, EncoderConfig, Stack
-from ...text.vocabulary import DICTIONARY, VOCABULARY, Vocabulary, differing, fingerprint
-from ..checkpoint import trust
-from ..checkpoint.checkpoint_file import config_errors_as_input_errors, no_checkpoint, write
-from ..checkpoint.state_dict import (
+from ...core.families import FAMILIES, TRANSFORMER_LM, architectures
+from ...core.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig, Stack
+from ...text.vocabulary import DICTIONARY, VOCABULARY, Dictionary, Vocabulary, add_from_file, differing, fingerprint
+from ..options.option_set import ENCODER_OPTIONS, LANGUAGE_MODEL_OPTIONS, UNLIMITED, OptionSet
+from .checkpoint_file import config_errors_as_input_errors, load, no_checkpoint, write
+from .model import EncoderModel, LanguageModel
+from .state_dict import (
     CLASSIFICATION,
     DECODER_WORDS,
     ENCODER,
@@ -33,15 +27,16 @@ from ..checkpoint.state_dict import (
     SPANS,
     WORDS,
     StateDict,
+    class_sizes,
     count_layers,
     head_names,
     load_into,
 )
-from ..options.option_set import ENCODER_OPTIONS, LANGUAGE_MODEL_OPTIONS
-from .building import build, complete, dictionary_of, encoder_config, max_length, user_dir
-from .span_head import SpanHead
 from .stock import from_stock, our_options
-from .transformer_lm import PosencLanguageModel
+from .trust import Untrusted, user_dir
+
+STOCK = "roberta"
+"""fairseq's name of its own model."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +61,9 @@ class Checkpoint:
     Attributes:
         configuration: the configuration of the run, with its sections ``model``, ``task``, …
         task: the options of the task.
+        given: the options of the model, as the file has them.
+        options: the same, completed, as those of this package's model.
+        model_name: fairseq's name of the model.
         arch: the name of the architecture.
         state: the parameters, under this package's names.
         is_causal: whether it is a language model that reads from left to right.
@@ -93,20 +91,22 @@ class Checkpoint:
             raise FileNotFoundError(f"there is no checkpoint {path}: name a file, as fairseq-train writes them")
         self.path = path
         self._data_bin, self._head, self._with_tokenizer = data_bin, head, with_tokenizer
-        self._content = checkpoint_utils.load_checkpoint_to_cpu(str(path))
-        self.configuration: DictConfig = self._content.get("cfg")
+        self._content = _content(path)
+        self.configuration: Mapping[str, Any] = self._content.get("cfg") or {}
         for name in ("model", "task"):
-            if self.configuration is None or not isinstance(self.section(name), (DictConfig, Namespace)):
+            if not isinstance(self.configuration.get(name), (Mapping, Namespace)):
                 raise no_checkpoint(path, f"it has no configuration of the {name}")
-        self.task = self.section("task")
         own = getattr(self.section("common"), "user_dir", None)
         cause = f"--user-dir {own} was given when {path} was trained, and is missing now: " if own and not user_dir() else ""
-        with config_errors_as_input_errors(path, cause), omegaconf_no_object_check():
-            options = self.section("model")
-            trust.require_ours(options, path)
-            self._options = OmegaConf.create(vars(options)) if isinstance(options, Namespace) else options
-            self.arch = str(getattr(options, "_name", None) or options.arch)
-        family = FAMILIES.get(ARCH_MODEL_NAME_REGISTRY.get(self.arch, ""))
+        with config_errors_as_input_errors(path, cause):
+            self.task, self.given = self.section("task"), self.section("model")
+            self.arch = str(getattr(self.given, "_name", None) or self.given.arch)
+            self.model_name = _model_name(self.arch)
+        if self.model_name not in (STOCK, *FAMILIES):
+            raise Untrusted(
+                f"{cause}{path} names the model {self.arch!r}, which is none of this package's, nor fairseq's RoBERTa"
+            )
+        family = FAMILIES.get(self.model_name)
         self.is_causal = may_be_causal and family is TRANSFORMER_LM
         if family is not None and family.causal and not self.is_causal:
             raise InputError(
@@ -121,12 +121,12 @@ class Checkpoint:
         words = DECODER_WORDS if self.is_causal else WORDS
         if words not in self.state or self.state[words].dim() != 2:
             raise InputError(f"{path} is of the architecture {self.arch!r} and has no {words}: it is not a RoBERTa-like encoder")
-        self._dictionary = dictionary_of(len(self.state[words]))
         with config_errors_as_input_errors(path, cause):
-            core = self._described_core(*self.state[words].shape[1:])
+            self.options = self._completed()
+            core = self._described_core(*self.state[words].shape)
         self.config: EncoderConfig = core.config
         self.positions: str = core.positions.expression
-        self.max_length, self.inductive = max_length(core), core.positions.inductive
+        self.max_length, self.inductive = core.max_length or UNLIMITED, core.positions.inductive
         history = self._content.get("optimizer_history")
         self.updates: int | None = history[-1].get("num_updates") if history else None
         self.task_state: dict[str, Any] = self._content.get("task_state") or {}
@@ -140,7 +140,7 @@ class Checkpoint:
     @property
     def is_stock(self) -> bool:
         """Whether it is fairseq's own RoBERTa."""
-        return ARCH_MODEL_REGISTRY[self.arch] is RobertaModel
+        return self.model_name == STOCK
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -198,7 +198,8 @@ class Checkpoint:
         outputs, found = self.head.outputs, self.task_state.get("labels")
         folder = Path(str(getattr(self.task, "data", "")), "label")
         if not found and (folder / DICTIONARY).exists():
-            dictionary = Dictionary.load(str(folder / DICTIONARY))
+            dictionary = Dictionary()
+            add_from_file(dictionary, folder / DICTIONARY)
             found = dictionary.symbols[dictionary.nspecial :][:outputs]
         if isinstance(found, list) and len(found) == outputs and all(isinstance(label, str) for label in found):
             return found
@@ -213,19 +214,14 @@ class Checkpoint:
         return length
 
     def section(self, name: str) -> Any:
-        """Return a section of the configuration, such as ``criterion``; None if it is missing."""
-        return self.configuration[name] if name in self.configuration else None  # noqa: SIM401 - its get() refuses other names
-
-    def model_options(self, **changes: Any) -> DictConfig:
-        """Return the model's options with ``changes``, such as other dropout probabilities; those of our models are complete."""
-        options = self._changed(**changes)
-        return options if self.is_stock else complete(options, self.task)
+        """Return a section of the configuration, such as ``checkpoint``, as a namespace; None if it is missing."""
+        section = self.configuration.get(name)
+        return Namespace(**section) if isinstance(section, Mapping) else section
 
     def logits(self, tokens: Tensor) -> Tensor:
         """Return the output of :attr:`head` for (B, n) tokens: (B, n, vocabulary), (B, classes) or (B, n, 2)."""
-        classify = {} if self.head.name is None else {"classification_head_name": self.head.name}
         with torch.no_grad():
-            return self.model(tokens, **classify)[0]
+            return self.model(tokens) if self.is_causal else self.model(tokens, head=self.head.name)
 
     def encoder(self) -> Encoder:
         """Build the encoder with its parameters, in float32 and for evaluation; raises InputError if they do not fit."""
@@ -235,76 +231,89 @@ class Checkpoint:
         return encoder.float().eval()
 
     @cached_property
-    def model(self) -> BaseFairseqModel:
-        """The result of :meth:`build_model` without changes."""
+    def model(self) -> EncoderModel | LanguageModel:
+        """The result of :meth:`build_model`."""
         return self.build_model()
 
-    def build_model(self, **changes: Any) -> BaseFairseqModel:
-        """Build the model with this package's encoder and the checkpoint's heads and parameters, in float32 and for evaluation.
+    def build_model(self, config: EncoderConfig | None = None) -> EncoderModel | LanguageModel:
+        """Build the model with the checkpoint's heads and parameters, in float32 and for evaluation.
 
         Args:
-            changes: other values of options that do not change the parameters' shapes.
+            config: another than the checkpoint's, with parameters of the same shapes.
 
         Raises:
             InputError: the parameters do not fit the model that the checkpoint describes.
         """
+        config = config or self.config
         with config_errors_as_input_errors(self.path):
-            options = self._our_options(load_checkpoint_heads=True, **changes)
-            model = build(ROBERTA.model if self.is_stock else self.arch, options, self._dictionary, self.task)
-            if f"{SPANS}weight" in self.state:
-                model.encoder.lm_head = SpanHead(model.args.encoder_embed_dim)
+            if isinstance(config, DecoderConfig):
+                model: EncoderModel | LanguageModel = LanguageModel(config)
+            else:
+                tied, activation = not self.options.untie_weights_roberta, str(self.options.pooler_activation_fn)
+                model = EncoderModel(config, f"{SPANS}weight" in self.state, tied, class_sizes(self.state), activation)
             load_into(model, self.state, f"{self.path} does not fit the model that its own configuration describes")
-        return model.float().eval()
-
-    def stock_model(self) -> BaseFairseqModel:
-        """Build fairseq's own RoBERTa, in float32 and for evaluation; raises InputError if the parameters do not fit."""
-        with config_errors_as_input_errors(self.path):
-            model = build(self.arch, Namespace(**self._changed()), self._dictionary)
-            load_into(model, self.state, f"{self.path} is not fairseq's RoBERTa")
         return model.float().eval()
 
     def write(self, path: Path, state: StateDict, **options: Any) -> None:
         """Write a checkpoint of the same run with other parameters and options of the model, without the optimizer's state."""
-        cfg = copy.deepcopy(self.configuration)
-        with open_dict(cfg):
-            cfg.model = self._changed(**options)
+        cfg = {**self.configuration, "model": {**vars(self.options), **options}}
         write(path, {**self._content, "args": None, "cfg": cfg, "model": state, "last_optimizer_state": None})
 
-    def _changed(self, **changes: Any) -> Any:
-        options = copy.deepcopy(self._options)
-        declared = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[self.arch])
-        with open_dict(options):
-            options._name = self.arch
-            options.update(changes)
-            if declared is not None:  # building a model adds to its options what fairseq then refuses in a configuration
-                for name in set(options) - {"_name", *(field.name for field in dataclasses.fields(declared))}:
-                    del options[name]
-        return options
+    @property
+    def _kind(self) -> OptionSet:
+        return LANGUAGE_MODEL_OPTIONS if self.is_causal else ENCODER_OPTIONS
 
-    def _our_options(self, **changes: Any) -> Namespace:
-        """Return the options of this package's model; fairseq's own is ours with absolute positions."""
-        options = self._changed(**changes)
-        return our_options(options) if self.is_stock else Namespace(**options)
+    def _completed(self) -> Namespace:
+        """Return the complete options of this package's model; fairseq's own is ours with absolute positions."""
+        given = vars(self.given)  # building a model adds to its options what fairseq refuses in a configuration
+        options = our_options(given) if self.is_stock else Namespace(**given)
+        known = {"_name": self.arch, **{name: getattr(options, name, None) for name in self._kind.fields()}}
+        self._kind.complete(completed := Namespace(**known), self.task)
+        return completed
 
-    def _described_core(self, width: int) -> Stack:
+    def _described_core(self, symbols: int, width: int) -> Stack:
         """Build the encoder or decoder of the configuration on the meta device; raises InputError if the file is far smaller."""
-        options, kind = self._our_options(), LANGUAGE_MODEL_OPTIONS if self.is_causal else ENCODER_OPTIONS
+        options, kind = self.options, self._kind
         groups, narrow = getattr(options, "encoder_layer_groups", None), getattr(options, "embedding_size", None)
         sizes = {
             "encoder_layer_groups" if groups else kind.names["layers"]: count_layers(self.state),
             "embedding_size" if narrow else kind.names["dim"]: width,
         }
         for name, size in sizes.items():  # before any layer is made: there may be a billion
-            if (described := getattr(options, name, None) or kind.defaults[name]) != size:
+            if (described := getattr(options, name)) != size:
                 raise InputError(f"its configuration has {name} = {described!r}, and its parameters {size}. It is damaged")
-        complete_options = complete(options, self.task, kind)
+        values = {**kind.core_values(options, Dictionary()), "vocab_size": symbols}
         with torch.device("meta"):
             if self.is_causal:
-                core: Stack = PosencLanguageModel.build_core(complete_options, self._dictionary)
+                shared = bool(options.share_decoder_input_output_embed)
+                core: Stack = Decoder(DecoderConfig(**values, cross_attention=False, share_output=shared))
             else:
-                core = Encoder(encoder_config(complete_options, self._dictionary))
+                core = Encoder(EncoderConfig(**values))
         described = sum(parameter.numel() for parameter in core.parameters())
         held = sum(value.numel() for value in self.state.values())
         if described > 2 * held:  # if only some are missing, loading reports them
             raise InputError(f"its configuration describes {described:,} parameters, and it holds {held:,}. It is damaged")
         return core
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Read a file whose configuration, if it has one, is a dictionary of namespaces and dictionaries."""
+    content = load(path)
+    if content.get("args") is not None:  # of a release of fairseq before 0.12, whose options fairseq turns into a configuration
+        from fairseq import checkpoint_utils
+
+        content = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    if not isinstance(cfg := content.get("cfg") or {}, dict):
+        from omegaconf import OmegaConf
+
+        content["cfg"] = OmegaConf.to_container(cfg, enum_to_str=True)
+    return content
+
+
+def _model_name(arch: str) -> str:
+    """Return fairseq's name of an architecture's model, also of a user's own; empty if there is none."""
+    if known := architectures().get(arch):
+        return known.family.model
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    return ARCH_MODEL_NAME_REGISTRY.get(arch, "")
