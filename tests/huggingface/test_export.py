@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,7 +154,8 @@ def test_with_masked_next_token_each_score_is_of_the_token_in_its_place(arch, pr
     with torch.no_grad():
         exported = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "words")
         found = exported(left, attention_mask=left.ne(1).long()).logits
-        expected = Checkpoint(path, prepared, "lm").build_model(masked_next_token=False)(left)[0]
+        checkpoint = Checkpoint(path, prepared, "lm")
+        expected = checkpoint.build_model(replace(checkpoint.config, masked_next_token=False))(left)
     assert isinstance(exported, PosencForMaskedLM)
     assert exported.config.masked_next_token
     torch.testing.assert_close(found[0, 4:], expected[0, 3:-1])

@@ -79,7 +79,7 @@ def test_each_row_is_the_class_that_the_table_names(row, prepared, tmp_path, cap
         real = tokens.ne(PAD)
         expected = checkpoint.logits(tokens)[real]
         with torch.no_grad():
-            found = [models[0](tokens, attention_mask=real.long()).logits, *(model(tokens)[0] for model in models[1:])]
+            found = [models[0](tokens, attention_mask=real.long()).logits, *(model(tokens) for model in models[1:])]
         for logits in found:
             torch.testing.assert_close(logits[real], expected, atol=2e-5, rtol=1e-5)
 

@@ -87,7 +87,7 @@ def read_once_and_check() -> None:
     """
     from fairseq import checkpoint_utils
 
-    from ..models.reading import load_models, load_to_cpu
+    from ..checkpoint.reading import load_models, load_to_cpu
 
     wrap(checkpoint_utils, "load_model_ensemble_and_task")(load_models)
     wrap(checkpoint_utils, "load_checkpoint_to_cpu")(load_to_cpu)

@@ -20,10 +20,10 @@ from torch import Tensor
 from ...base.errors import InputError, first_line, flag_of
 from ...text.vocabulary import VOCABULARY, differing, fingerprint
 from ..checkpoint.checkpoint_file import no_checkpoint
+from ..checkpoint.reading import read_once
 from ..checkpoint.state_dict import FORMAT, FORMAT_KEY, misfit
 from ..checkpoint.stock import our_options
 from ..models.building import PosencModel, complete, differences
-from ..models.reading import read_once
 from ..optim.settings import MASTER, by_parameter
 from ..options.option_set import ENCODER_OPTIONS, OptionSet
 from ..processes.group import from_first_process

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ...base.errors import InputError, first_line
-from ..models.reading import read_once
+from ..checkpoint.reading import read_once
 from ..processes.group import from_first_process, gather
 from . import sharded_checkpoint
 from .optimizer import EngineOptimizer

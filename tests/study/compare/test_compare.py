@@ -264,7 +264,7 @@ def test_language_models(world, tmp_path, forked, monkeypatch, table_of):
     for length, loss in (("16", run["loss"]), *run["by_length"].items()):
         parts = [part.split(int(length)) for part in (tokens[middle - 1 : -1], tokens[middle:])]
         with torch.no_grad():
-            scores = torch.cat([checkpoint.model(inputs[None])[0][0] for inputs in parts[0]])
+            scores = torch.cat([checkpoint.model(inputs[None])[0] for inputs in parts[0]])
         expected = cross_entropy(scores, torch.cat(parts[1])).item() / math.log(2)
         assert loss == pytest.approx(expected, abs=1e-5)
     whole = (run["selection"] * middle + run["loss"] * (len(tokens) - middle)) / len(tokens)

@@ -315,7 +315,7 @@ def test_the_flags_of_a_run_make_the_checkpoints_model(arch, flags, names, data,
     monkeypatch.setattr(grid, "execute", execute)
     path = pretrain(arch, *flags)
     assert glue(data, path, tmp_path / "out", "--tasks", "SST-2", "--lrs", "1e-3", *FAST) == 130
-    (model,), options = models, Checkpoint(path).model_options()
+    (model,), options = models, Checkpoint(path).options
     for name in ("encoder_layers", "encoder_embed_dim", "max_positions", *names):
         assert getattr(model, name) == getattr(options, name), name
 

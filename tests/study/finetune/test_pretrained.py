@@ -5,6 +5,7 @@ import shutil
 import pytest
 import torch
 from fairseq import tasks
+from omegaconf import OmegaConf
 from torch import nn
 from world import make_english
 
@@ -16,7 +17,7 @@ from fairseq_posenc.study.finetune.tuning import max_length
 
 def question_answering_model(pretrained):
     """A model as ``--task squad`` builds it from the checkpoint's options."""
-    options = pretrained.model_options()
+    options = OmegaConf.create(vars(pretrained.options))
     arguments = [str(pretrained.vocabulary.folder), "--task", "squad", "--criterion", "squad", "--batch-size", "1"]
     cfg = parse(["--arch", pretrained.arch, *arguments, "--max-positions", str(options.max_positions)])
     return tasks.setup_task(cfg.task).build_model(options)

@@ -33,7 +33,7 @@ def test_the_loss_is_that_of_each_sequence_alone(checkpoint, data, n):
     for start in range(0, len(text.tokens), n - 1):
         sequence = torch.tensor([dictionary.bos(), *text.inputs[start : start + n - 1].tolist()])
         with torch.no_grad():
-            logits = model(sequence[None])[0][0].double()
+            logits = model(sequence[None])[0].double()
         for place in range(1, len(sequence)):
             if text.predicted[start + place - 1]:
                 expected.append(F.cross_entropy(logits[place], text.tokens[start + place - 1]).item() / math.log(2))
@@ -64,7 +64,7 @@ def test_a_text_is_read_from_left_to_right(checkpoint, data, n):
     inputs = torch.cat([torch.tensor([dictionary.eos()]), tokens[:-1]])
     found = losses.predict(pretrained.model, losses.read(pretrained, data, 300, 40), n).summary()
     with torch.no_grad():
-        scores = torch.cat([pretrained.model(part[None])[0][0] for part in inputs.split(n)]).double()
+        scores = torch.cat([pretrained.model(part[None])[0] for part in inputs.split(n)]).double()
     expected = F.cross_entropy(scores, tokens, reduction="none") / math.log(2)
     assert (found["predicted"], found["sequences"]) == (300, -(-300 // n))
     assert found["loss"] == pytest.approx(expected.mean().item(), abs=1e-5)

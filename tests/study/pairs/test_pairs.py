@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,11 +69,11 @@ def test_a_checkpoint_agrees_with_a_second_reading(flags, world):
     path = world.checkpoint("roberta_posenc_tiny", "--positions", "rope", *flags)
     scorer = read(str(path), None)
     checkpoint = Checkpoint(path)
-    vocabulary, model = checkpoint.vocabulary, checkpoint.build_model(masked_next_token=False)
+    vocabulary, model = checkpoint.vocabulary, checkpoint.build_model(replace(checkpoint.config, masked_next_token=False))
 
     def logits(ids: list[int]) -> np.ndarray:
         with torch.no_grad():
-            scores = model(torch.tensor([ids]))[0][0].numpy()
+            scores = model(torch.tensor([ids]))[0].numpy()
         return np.roll(scores, len(flags), axis=0)  # of the place to the left
 
     for metric in (ORIGINAL, WITHIN_WORD):

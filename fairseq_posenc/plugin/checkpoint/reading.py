@@ -13,9 +13,9 @@ from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
 from ...base.errors import InputError, first_line
-from ..checkpoint import trust
-from ..checkpoint.checkpoint_file import config_errors_as_input_errors, fault_of, no_checkpoint
-from ..checkpoint.state_dict import misfit
+from . import trust
+from .checkpoint_file import config_errors_as_input_errors, fault_of, no_checkpoint
+from .state_dict import misfit
 
 MISFIT = "Error(s) in loading state_dict"  # the beginning of PyTorch's message
 
