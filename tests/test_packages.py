@@ -175,7 +175,8 @@ def test_attention_names_no_scheme_and_schemes_no_backend():
         ("text.vocabulary, fairseq_posenc.text.data.prepare", {"torch", "fairseq", "tokenizers"}),
         (
             "huggingface.auto, fairseq_posenc.huggingface.encoders, fairseq_posenc.huggingface.source_models, "
-            "fairseq_posenc.study.catalogue.checks, fairseq_posenc.study.pairs.models, fairseq_posenc.study.analyze.examine",
+            "fairseq_posenc.huggingface.export, fairseq_posenc.huggingface.importing, fairseq_posenc.study.catalogue.checks, "
+            "fairseq_posenc.study.pairs.models, fairseq_posenc.study.analyze.examine",
             {"fairseq", "fairseq_cli", "hydra", "omegaconf", "deepspeed"},
         ),
     ],

@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import stat
-import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,9 +19,6 @@ from .errors import InputError
 LOCK = ".lock"
 HOLDER = "process "
 """The beginning of a lock's file, which names the process that holds it."""
-INDEX_MAGIC, INDEX_VERSION, INDEX_HEADER = b"MMIDIDX\x00\x00", 1, struct.Struct("<9sQBQ")
-"""Of the ``.idx`` file of fairseq's memory-mapped data set: these two, the code of the ids' type (8: uint16, 9: uint32), and
-the number of items. The size of each item in ids (int32) and its offset in the ``.bin`` file in bytes (int64) follow."""
 MAX_BYTES = 1 << 28
 """Of a file that is read as a whole: a record, a tokenizer or a file of settings."""
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

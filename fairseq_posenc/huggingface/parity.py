@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ..base.errors import InputError
+from ..text.data.databin import files_of, read
 from ..text.vocabulary import Dictionary
 
 BATCHES = 2
@@ -59,27 +61,22 @@ def token_batches(data: Path, dictionary: Dictionary, length: int, start: int = 
     Raises:
         FileNotFoundError: the folder has neither.
     """
-    from fairseq.data import data_utils
-
-    sentences: Any = None
-    for split in ("valid", "train"):
-        if not sentences and (data / f"{split}.idx").exists():
-            sentences = data_utils.load_indexed_dataset(str(data / split), dictionary)
-    if not sentences:
+    split = next((split for split in ("valid", "train") if all(file.exists() for file in files_of(data / split))), None)
+    if split is None:
         raise FileNotFoundError(
             f"{data} has neither valid.bin and .idx nor train.bin and .idx, whose sentences the two models are compared on: "
             "name the data-bin that the checkpoint was trained on"
         )
+    ids, starts = read(data / split, dictionary)
     generator = torch.Generator().manual_seed(0)
-    places = np.linspace(0, len(sentences) - 1, num=BATCHES * SAMPLES, dtype=np.int64).tolist()
     samples = []
-    for i, place in enumerate(places):
+    for i, place in enumerate(starts[np.linspace(0, len(starts) - 1, num=BATCHES * SAMPLES, dtype=np.int64)].tolist()):
         count = max(1, length * (i % SAMPLES + 1) // SAMPLES - 1)
-        words = torch.cat([sentences[number % len(sentences)].long() for number in range(place, place + count)])[:count]
+        words = torch.from_numpy(ids.take(range(place, place + count), mode="wrap").astype(np.int64))
         masked = (torch.rand(len(words), generator=generator) < share) & words.ne(dictionary.eos())
         words = words.masked_fill(masked, dictionary.index("<mask>"))
         samples.append(torch.cat([torch.tensor([start]), words]))
-    return [data_utils.collate_tokens(samples[i : i + SAMPLES], dictionary.pad()) for i in range(0, len(samples), SAMPLES)]
+    return [pad_sequence(samples[i : i + SAMPLES], True, dictionary.pad()) for i in range(0, len(samples), SAMPLES)]
 
 
 def random_batches(dictionary: Dictionary, lengths: list[int]) -> list[Tensor]:

@@ -13,9 +13,9 @@ from fairseq.data import Dictionary, FairseqDataset, ListDataset, data_utils, in
 from fairseq.data.iterators import EpochBatchIterator
 
 from fairseq_posenc.base.errors import InputError
-from fairseq_posenc.base.files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION
 from fairseq_posenc.plugin.batches.batch_warmup import GrowingGroups
-from fairseq_posenc.plugin.patches import databins
+from fairseq_posenc.text.data import databin
+from fairseq_posenc.text.data.databin import HEADER, MAGIC, VERSION
 
 
 @pytest.fixture(params=["mmap"])
@@ -42,9 +42,9 @@ def test_whole_files_open(prefix):
 
 def test_the_header_of_an_index(prefix):
     content = prefix.with_suffix(".idx").read_bytes()
-    header = INDEX_HEADER.unpack(content[: INDEX_HEADER.size])
-    assert header == (INDEX_MAGIC, INDEX_VERSION, 8, 3)
-    assert len(content) == INDEX_HEADER.size + 12 * 3
+    header = HEADER.unpack(content[: HEADER.size])
+    assert header == (MAGIC, VERSION, 8, 3)
+    assert len(content) == HEADER.size + 12 * 3
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def write_rows(prefix, dtype, rows, older=False):
 )
 def test_every_id_is_a_whole_number_of_the_dictionary(tmp_path, monkeypatch, dtype, message):
     """However many there are, whoever opens them, and with or without a dictionary."""
-    monkeypatch.setattr(databins, "CHECKED_TOGETHER", 64)
+    monkeypatch.setattr(databin, "CHECKED_TOGETHER", 64)
     rows, prefix, dictionary = [[4, 5, 2]] * 100, tmp_path / "train", Dictionary()
     dictionary.add_symbol("a"), dictionary.add_symbol("b")
     write_rows(prefix, dtype, rows if message is None else [*rows, [4.5 if dtype == "f8" else -5, 2], [4, 2]])

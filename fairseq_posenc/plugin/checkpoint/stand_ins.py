@@ -146,12 +146,15 @@ def as_text(value: Any) -> Any:
 
 
 def _text(leaf: Any) -> Any:
-    from omegaconf import OmegaConf
-
     if isinstance(leaf, (str, PurePath)):
         return str(leaf).replace(INTERPOLATION, "$\\{")
-    if leaf is None or isinstance(leaf, (bool, int, float, complex, np.generic, Enum, Tensor)) or OmegaConf.is_config(leaf):
+    if leaf is None or isinstance(leaf, (bool, int, float, complex, np.generic, Enum, Tensor)):
         return leaf
+    if has_fairseq():
+        from omegaconf import OmegaConf
+
+        if OmegaConf.is_config(leaf):  # which a stand-in has made from text
+            return leaf
     raise InvalidContent(f"holds a configuration with a value of the type {type(leaf).__name__}")
 
 
@@ -204,7 +207,7 @@ def _size(value: Any, known: dict[int, int]) -> int:
 
 
 def has_fairseq() -> bool:
-    """Return whether fairseq is installed; without it, files of transformers alone are read, which hold none of its types."""
+    """Return whether fairseq is installed; without it, no file is read that holds objects of its types or of OmegaConf's."""
     return util.find_spec("fairseq") is not None
 
 

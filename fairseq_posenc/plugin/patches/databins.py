@@ -4,18 +4,14 @@ import os
 import struct
 import types
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ...base.errors import InputError
-from ...base.files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION, require_regular
+from ...base.files import require_regular
 from ...base.patching import ModuleProxy, wrap
 from ...text import vocabulary
-
-CHECKED_TOGETHER = 1 << 20
-"""Ids of a .bin file, or items of an .idx file, that are in memory at once."""
-ADVICE = "Prepare the data again, or copy both files again."
+from ...text.data.databin import read
 
 
 def numpy_names() -> None:
@@ -70,61 +66,13 @@ def refuse_damaged_data() -> None:
         if impl != kind and (impl, kind) != ("lazy", "cached"):
             raise InputError(f"{path}.idx is of --dataset-impl {kind}, not {impl}: correct the flag, or leave it out")
         if kind == "mmap":
-            _require_ids(path, _require_intact(path), dictionary)
+            read(path, dictionary)
         try:
             return make_dataset(path, impl, fix_lua_indexing, dictionary)
         except (AssertionError, ValueError, LookupError, AttributeError, struct.error) as error:
             raise InputError(
                 f"{path}.idx and .bin cannot be read ({type(error).__name__}: {error}): prepare the data again"
             ) from error
-
-
-def _require_intact(prefix: str) -> np.dtype:
-    """Check that the items follow one another and fill both files; returns the type of the ids."""
-    from fairseq.data.indexed_dataset import _code_to_dtype
-
-    index = f"{prefix}.idx"
-    with open(index, "rb") as file:
-        beginning = file.read(INDEX_HEADER.size)
-    magic, version, code, items = INDEX_HEADER.unpack(beginning.ljust(INDEX_HEADER.size, b"\0"))
-    if len(beginning) == INDEX_HEADER.size and (version, magic) != (INDEX_VERSION, INDEX_MAGIC):
-        raise InputError(f"{index} has version {version} of its format, and fairseq reads version {INDEX_VERSION}. {ADVICE}")
-    dtype = np.dtype(_code_to_dtype.get(code, "V"))
-    if not dtype.itemsize or os.path.getsize(index) != INDEX_HEADER.size + 12 * items:
-        raise InputError(f"{index} is damaged, or of another program: its length does not fit its number of items. {ADVICE}")
-    if dtype.kind not in "iu":
-        raise InputError(f"{index} describes ids of the type {dtype}, and ids are whole numbers. {ADVICE}")
-    if not items:
-        raise InputError(f"{prefix}.bin and .idx hold nothing: prepare them from some text, or remove them")
-    sizes = np.memmap(index, "<i4", "r", INDEX_HEADER.size, (items,))
-    offsets = np.memmap(index, "<i8", "r", INDEX_HEADER.size + 4 * items, (items,))
-    end, intact = 0, True  # of the items so far, in the .bin file
-    for start in range(0, items, CHECKED_TOGETHER):
-        lengths = sizes[start : start + CHECKED_TOGETHER].astype(np.int64) * dtype.itemsize
-        ends = end + np.cumsum(lengths)
-        intact &= bool((lengths >= 0).all() and (offsets[start : start + CHECKED_TOGETHER] == ends - lengths).all())
-        end = int(ends[-1])
-    if not intact:
-        raise InputError(f"{index} is damaged: its items do not follow one another. {ADVICE}")
-    if end != (held := os.path.getsize(f"{prefix}.bin")):
-        raise InputError(f"{prefix}.bin has {held:,} bytes, and its .idx describes {end:,}: they do not match. {ADVICE}")
-    return dtype
-
-
-def _require_ids(prefix: str, dtype: np.dtype, dictionary: Any) -> None:
-    """Check that all ids are those of a dictionary, if there is one."""
-    symbols = np.inf if dictionary is None else len(dictionary)
-    with open(f"{prefix}.bin", "rb") as file:
-        while len(ids := np.fromfile(file, dtype, CHECKED_TOGETHER)):
-            for number in (int(ids.max()), int(ids.min())):
-                if number < 0:
-                    raise InputError(f"{prefix}.bin has the id {number:,}, and ids begin at 0. {ADVICE}")
-                if number >= symbols:
-                    raise InputError(
-                        f"{prefix}.bin has the id {number:,}, and its dictionary has {symbols:,} symbols: it is damaged, or "
-                        "dict.txt is from another vocabulary. Prepare the data again, or copy dict.txt again from where it was "
-                        "prepared."
-                    )
 
 
 PATCHES = (numpy_names, explain_dictionaries, refuse_damaged_data)

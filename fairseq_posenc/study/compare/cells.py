@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import DictConfig
 from pydantic import Field
@@ -27,6 +26,7 @@ from ...plugin.checkpoint.checkpoint import Checkpoint
 from ...plugin.checkpoint.trust import require_no_user_dir, user_dir
 from ...plugin.models.building import complete_new, parse_flags_of
 from ...plugin.run import refusals
+from ...text.data import databin
 from ...text.vocabulary import load_dictionary
 from ..analyze.embeddings import position_vectors, vector_count
 from ..analyze.examine import r_squared_of_run
@@ -263,10 +263,9 @@ class Runs:
     def _unigram(self) -> np.ndarray:
         """Bits of each word by its share of the training tokens, plus one: (V,)."""
         dictionary = load_dictionary(self.data)
-        train = data_utils.load_indexed_dataset(str(self.data / "train"), dictionary)
-        tokens, symbols = np.memmap(self.data / "train.bin", train._index.dtype, "r"), len(dictionary)
+        tokens, _ = databin.read(self.data / "train", dictionary)
         parts = np.array_split(tokens, 1 + len(tokens) // CHUNK)
-        counts = 1 + np.sum([np.bincount(part, minlength=symbols) for part in parts], axis=0)
+        counts = 1 + np.sum([np.bincount(part, minlength=len(dictionary)) for part in parts], axis=0)
         return np.log2(counts.sum()) - np.log2(counts)
 
 

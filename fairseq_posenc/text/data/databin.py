@@ -1,21 +1,29 @@
-"""fairseq's memory-mapped data set, written as a stream.
+"""fairseq's memory-mapped data set, written as a stream, and read.
 
-``PREFIX.bin`` holds the ids of all items one after another, and ``PREFIX.idx`` the place of each (:data:`..files.INDEX_HEADER`).
+``PREFIX.bin`` holds the ids of all items one after another, and ``PREFIX.idx`` the place of each (:data:`HEADER`).
 ``fairseq-preprocess`` writes the same, but its builder keeps every size in memory and takes one item at a time.
 """
 
 import os
 import shutil
+import struct
 import tempfile
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
-from ...base.files import INDEX_HEADER, INDEX_MAGIC, INDEX_VERSION, atomic_write, create, partial_of
-from ..vocabulary import UNK_ID
+from ...base.errors import InputError
+from ...base.files import atomic_write, create, partial_of
+from ..vocabulary import UNK_ID, Dictionary
 
-_TYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
+MAGIC, VERSION, HEADER = b"MMIDIDX\x00\x00", 1, struct.Struct("<9sQBQ")
+"""Of the ``.idx`` file: these two, the code of the ids' type, and the number of items. The size of each item in ids (int32) and
+its offset in the ``.bin`` file in bytes (int64) follow."""
+_TYPES = dict(enumerate(map(np.dtype, ["u1", "i1", "<i2", "<i4", "<i8", "<f8", "<f8", "<u2", "<u4", "<u8"]), 1))
+CHECKED_TOGETHER = 1 << 20
+"""Ids of a .bin file, or items of an .idx file, that are in memory at once."""
+ADVICE = "Prepare the data again, or copy both files again."
 COUNTS = ("items", "tokens", "documents", "text_bytes", "unknown", "spelled")
 """The totals that a writer counts; ``spelled`` are the places where the text itself has the name of <unk>."""
 
@@ -66,7 +74,8 @@ class DatabinWriter:
         os.fsync(self._bin.fileno())
         os.replace(self._bin.name, self.bin)
         with atomic_write(self.idx, "wb") as index:
-            index.write(INDEX_HEADER.pack(INDEX_MAGIC, INDEX_VERSION, _TYPE_CODES[self._dtype], self.totals["items"]))
+            code = {dtype: code for code, dtype in _TYPES.items()}[self._dtype]
+            index.write(HEADER.pack(MAGIC, VERSION, code, self.totals["items"]))
             for part in (self._sizes, self._offsets):
                 part.seek(0)
                 shutil.copyfileobj(part, index)
@@ -79,3 +88,49 @@ class DatabinWriter:
         for stream in (self._bin, self._sizes, self._offsets):
             stream.close()
         partial_of(self.bin).unlink(missing_ok=True)
+
+
+def read(prefix: str | Path, dictionary: Dictionary | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of all items, one after another, and where each item begins, from the disk.
+
+    Raises:
+        InputError: the two files are damaged, do not belong together or are empty, or an id is not in the dictionary.
+    """
+    index = f"{prefix}.idx"
+    with open(index, "rb") as file:
+        beginning = file.read(HEADER.size)
+    magic, version, code, items = HEADER.unpack(beginning.ljust(HEADER.size, b"\0"))
+    if len(beginning) == HEADER.size and (version, magic) != (VERSION, MAGIC):
+        raise InputError(f"{index} is not of version {VERSION} of fairseq's memory-mapped format. {ADVICE}")
+    dtype = _TYPES.get(code)
+    if dtype is None or os.path.getsize(index) != HEADER.size + 12 * items:
+        raise InputError(f"{index} is damaged, or of another program: its length does not fit its number of items. {ADVICE}")
+    if dtype.kind not in "iu":
+        raise InputError(f"{index} describes ids of the type {dtype}, and ids are whole numbers. {ADVICE}")
+    sizes = np.memmap(index, "<i4", "r", HEADER.size, (items,))
+    offsets = np.memmap(index, "<i8", "r", HEADER.size + 4 * items, (items,))
+    end, intact = 0, True  # of the items so far, in the .bin file
+    for start in range(0, items, CHECKED_TOGETHER):
+        lengths = sizes[start : start + CHECKED_TOGETHER].astype(np.int64) * dtype.itemsize
+        ends = end + np.cumsum(lengths)
+        intact &= bool((lengths >= 0).all() and (offsets[start : start + CHECKED_TOGETHER] == ends - lengths).all())
+        end = int(ends[-1])
+    if not intact:
+        raise InputError(f"{index} is damaged: its items do not follow one another. {ADVICE}")
+    if not end:
+        raise InputError(f"{prefix}.bin and .idx hold nothing: prepare them from some text, or remove them")
+    if end != (held := os.path.getsize(f"{prefix}.bin")):
+        raise InputError(f"{prefix}.bin has {held:,} bytes, and its .idx describes {end:,}: they do not match. {ADVICE}")
+    ids = np.memmap(f"{prefix}.bin", dtype, "r")
+    symbols = np.inf if dictionary is None else len(dictionary)
+    for start in range(0, len(ids), CHECKED_TOGETHER):
+        for number in (int((part := ids[start : start + CHECKED_TOGETHER]).max()), int(part.min())):
+            if number < 0:
+                raise InputError(f"{prefix}.bin has the id {number:,}, and ids begin at 0. {ADVICE}")
+            if number >= symbols:
+                raise InputError(
+                    f"{prefix}.bin has the id {number:,}, and its dictionary has {symbols:,} symbols: it is damaged, or "
+                    "dict.txt is from another vocabulary. Prepare the data again, or copy dict.txt again from where it was "
+                    "prepared."
+                )
+    return ids, offsets // dtype.itemsize

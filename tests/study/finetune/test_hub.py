@@ -15,6 +15,7 @@ from fairseq_posenc import PosencRobertaModel, load_encoder, load_vocabulary
 from fairseq_posenc.cli import main
 from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
+from fairseq_posenc.plugin.models.building import restored
 
 TEXT = "The red ball is round."
 
@@ -134,7 +135,7 @@ def test_what_is_not_there_is_named(checkpoint, data_bin, tmp_path):
 def test_classes_have_their_names(recorded, checkpoint, data_bin, tmp_path):
     """As in fairseq's recipe for classes of one's own, those of fairseq's own task included; or those of the data."""
     content = load_checkpoint(checkpoint)
-    model = Checkpoint(checkpoint).model
+    model = restored(Checkpoint(checkpoint))
     model.register_classification_head("topic", num_classes=2)
     names = Dictionary()
     for name in ("wet", "royal", "unused"):
