@@ -19,8 +19,8 @@ from documentation import write_documentation
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_posenc.base.files import atomic_write
-from fairseq_posenc.plugin.checkpoint.checkpoint_file import load
 from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
+from fairseq_posenc.plugin.checkpoint.checkpoint_file import load
 from fairseq_posenc.study.measure import losses
 
 POSITIONS = ("absolute", "tisa")

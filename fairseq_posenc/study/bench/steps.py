@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...base.errors import InputError
+from ...plugin.models.building import build, dictionary_of
 from ...plugin.options.option_set import field_errors_as_flags
 from ..engine.grid import Progress
 from ..measure.work import Loss, Machine, Shape, TrainingStep, Work, bytes_in_use, memory, pairs, timing
@@ -61,8 +62,6 @@ class Step(TrainingStep):
 
 def roberta(timed: Model, shape: Shape) -> tuple[nn.Module, Loss]:
     """Return a model of fairseq's or this package's, and its loss."""
-    from ...plugin.models.building import build, dictionary_of
-
     options = Namespace(
         encoder_layers=shape.layers,
         encoder_embed_dim=shape.dim,
