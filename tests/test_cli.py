@@ -165,6 +165,7 @@ for command in ("bench", "plan bin", "extrapolate model.pt --data bin"):
 
 def test_a_command_that_lacks_fairseq_says_so_in_one_sentence(tmp_path):
     (tmp_path / "model.pt").touch()
+    (tmp_path / "bin").mkdir()
     ran = subprocess.run([sys.executable, "-c", WITHOUT_FAIRSEQ], cwd=tmp_path, capture_output=True, text=True, check=True)
     lines = ran.stderr.splitlines()
     assert [line.split(":")[0] for line in lines] == [f"fairseq-posenc {name}" for name in ("bench", "plan", "extrapolate")]
