@@ -158,7 +158,7 @@ WITHOUT_FAIRSEQ = """
 import sys
 sys.modules.update(dict.fromkeys(("fairseq", "fairseq_cli", "hydra", "omegaconf")))
 from fairseq_posenc import cli
-for command in ("bench", "plan bin", "extrapolate model.pt --data bin"):
+for command in ("bench", "plan bin", "extrapolate model.pt --data bin --out losses"):
     assert cli.main(command.split()) == 2, command
 """
 
