@@ -198,8 +198,9 @@ def choose_trainer(run: ProgramRun) -> Iterator[None]:
     fused = getattr(run.cfg.optimizer, "_name", None) == FUSED_ADAM
     trainer = run.trainer or (NonBlockingTrainer if fused else run.module["Trainer"])
     train = batch_warmup.with_growing_batches(run.module, run.module["train"])
-    train = session.unless_done(training_log.profiled(train))
-    stats = training_log.with_time_left(run.module["get_training_stats"], run.cfg.optimization.max_update)
+    speed = training_log.Speed(run.cfg.optimization.max_update)
+    train = session.unless_done(speed.measured(training_log.profiled(train)))
+    stats = speed.logged(run.module["get_training_stats"])
     untimed = training_log.untimed(run.module["validate_and_save"])
     with replaced(run.module, Trainer=trainer, train=train, get_training_stats=stats, validate_and_save=untimed):
         yield

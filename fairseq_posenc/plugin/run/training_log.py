@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -9,10 +10,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import torch
 from fairseq.logging import meters, metrics
+from torch import nn
 from torch.profiler import ProfilerAction, profile
 
 from ...base.files import partial_of
+from ...core.transformer import Stack
+from ..processes.gpus import GPUS
 
 log = logging.getLogger(__name__)
 
@@ -36,16 +41,59 @@ def untimed(function: Callable) -> Callable:
     return call
 
 
-def with_time_left(get_stats: Callable, max_update: int) -> Callable:
-    """Add ``seconds_left`` to what is logged, the time to ``--max-update`` without validating and saving."""
+class Speed:
+    """Adds to what is logged how long the training will take, and how well it uses the GPUs.
 
-    def get_stats_and_time(values: Mapping[str, Any]) -> Mapping[str, Any]:
-        stats = get_stats(values)
-        if max_update and stats.get("wps"):  # more digits than ups
-            stats["seconds_left"] = round((max_update - stats["num_updates"]) * stats["wpb"] / stats["wps"])
-        return stats
+    ``seconds_left`` is the time to ``--max-update`` without validating and saving. ``mfu``, the utilization of FLOPs by the model
+    in per cent (Chowdhery et al. 2022, appendix B), is that of 16 bits on :data:`.gpus.GPUS`, where samples have a length.
+    """
 
-    return get_stats_and_time
+    def __init__(self, max_update: int) -> None:
+        self._max_update, self._limit = max_update, math.inf  # tokens per second with which every GPU computed at its peak
+
+    def measured(self, train: Callable) -> Callable:
+        """Wrap fairseq's ``train`` of an epoch, which has the trainer."""
+
+        @functools.wraps(train)
+        def train_measured(cfg: Any, trainer: Any, *args: Any) -> Any:
+            length = getattr(cfg.task, "tokens_per_sample", None)
+            if length and (cfg.common.bf16 or cfg.common.fp16) and (peak := peak_of(trainer.device)):
+                self._limit = peak * trainer.data_parallel_world_size / flops_per_token(trainer.model, length)
+            return train(cfg, trainer, *args)
+
+        return train_measured
+
+    def logged(self, get_stats: Callable) -> Callable:
+        """Wrap fairseq's ``get_training_stats``."""
+
+        def get_stats_and_speed(values: Mapping[str, Any]) -> Mapping[str, Any]:
+            stats = get_stats(values)
+            if self._max_update and stats.get("wps"):  # more digits than ups
+                stats["seconds_left"] = round((self._max_update - stats["num_updates"]) * stats["wpb"] / stats["wps"])
+            if self._limit < math.inf and stats.get("wps"):
+                stats["mfu"] = round(100 * stats["wps"] / self._limit, 1)
+            return stats
+
+        return get_stats_and_speed
+
+
+def peak_of(device: torch.device) -> float | None:
+    """Return the FLOP/s of a GPU in 16 bits; None if it is none of :data:`.gpus.GPUS`."""
+    name = torch.cuda.get_device_name(device).replace(" ", "") if device.type == "cuda" else ""
+    return next((1e12 * teraflops for known, (_, teraflops) in GPUS.items() if known in name), None)
+
+
+def flops_per_token(model: nn.Module, n: int) -> int:
+    """Return ``6 N + 12 L n D``, the FLOPs of a token's forward and backward pass through the L layers of N weights.
+
+    Layers that share weights count each time. Word embeddings, output layers and positions are left out.
+    """
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
+    layers = [(layer.parameters(), stack.config.dim) for stack in stacks for layer in stack.layers_in_order]
+    sizes = [
+        (sum(getattr(weight, "ds_numel", weight.numel()) for weight in weights), dim) for weights, dim in layers
+    ]  # ZeRO's own
+    return sum(6 * size + 12 * n * dim for size, dim in sizes)
 
 
 def updates_of(steps: str) -> range:

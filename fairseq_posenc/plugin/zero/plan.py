@@ -25,6 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from ...base.commands import option, show
 from ...base.errors import InputError, suggestion
 from ...core.families import FAMILIES, ROBERTA, expression_of
+from ..processes.gpus import GPUS
 from . import zero_config
 from .zero_config import ZeroConfig
 
@@ -34,13 +35,11 @@ if TYPE_CHECKING:
 GB = 1e9
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 DTYPES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp32": "float32"}  # fp16 is equally wide, and CPUs lack some of its operations
-GPUS = {"V100": 32, "RTX4090": 24, "L40S": 48, "A100": 80, "H100": 80, "H200": 141, "B200": 180}
-"""The memory of NVIDIA's GPUs in GB; of those that exist with several sizes, the largest."""
 POSITIVE = {"minimum": 1, "maximum": 10**12}
 
 
 def _gpu_memory(text: str) -> float:
-    gigabytes = float(GPUS.get(text, text))
+    gigabytes = float(GPUS[text][0] if text in GPUS else text)
     if not 1e-6 <= gigabytes <= 1e12:
         raise argparse.ArgumentTypeError(f"must be a number of GB, or one of {', '.join(GPUS)}, got {text}")
     return gigabytes

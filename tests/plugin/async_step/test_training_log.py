@@ -9,8 +9,12 @@ from cases import thorough_but
 from fairseq import trainer
 from fairseq_cli import train as cli
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
+from fairseq_posenc.core.transformer import Encoder
 from fairseq_posenc.plugin.batches.masked_lm import correct
+from fairseq_posenc.plugin.run import training_log
+from fairseq_posenc.plugin.run.training_log import flops_per_token
 
 WAIT = 1.0
 
@@ -27,6 +31,26 @@ def test_the_speed_is_that_of_training_and_tells_the_time_left(step, train, monk
     assert float(middle["seconds_left"]) == pytest.approx(2 * float(middle["wpb"]) / float(middle["wps"]), abs=0.51)
     assert end["seconds_left"] == "0"
     assert all(0 <= float(row["accuracy"]) <= 100 for row in (middle, end))
+
+
+@pytest.mark.parametrize("groups", [3, 1])
+def test_the_utilization_counts_matrix_products(groups):
+    """As PyTorch counts those of the forward and backward pass; without biases and norms, which are no products."""
+    sizes = {"dim": 16, "ffn_dim": 32, "heads": 2, "layers": 3, "layer_groups": groups, "vocab_size": 8}
+    encoder = Encoder("rope", **sizes, attention_backend="eager")
+    tokens = torch.randint(4, 8, (2, 12))
+    with FlopCounterMode(display=False) as counted:
+        encoder(tokens).last_hidden_state.sum().backward()
+    others = 6 * sum(p.numel() for layer in encoder.layers_in_order for p in layer.parameters() if p.dim() == 1)
+    assert flops_per_token(nn.Sequential(encoder), 12) - others == counted.get_total_flops() / tokens.numel()
+
+
+def test_the_utilization_is_that_of_the_speed(train, monkeypatch):
+    monkeypatch.setattr(training_log, "peak_of", lambda device: 1e9)
+    rows = train("plain", "utilization", {"common.bf16": True}).rows["train_inner"]
+    shares = [float(row["mfu"]) / float(row["wps"]) for row in rows]
+    assert shares[0] > 0
+    assert shares == pytest.approx([shares[0]] * len(rows), rel=0.01)
 
 
 def test_the_accuracy_counts_no_padding():
