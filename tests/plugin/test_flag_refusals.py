@@ -72,6 +72,7 @@ def configured(flags, values):
         ),
         (PLAIN, 0, {"optimization.no_decay": "norms", "optimizer._name": "composite"}, "--optimizer composite and --no-decay"),
         *((PLAIN, 0, {"common.profile_steps": text}, f"--profile-steps {text}: ") for text in ("5", "9-8", "0-3", "a-b")),
+        (PLAIN, 0, {"common.profile_steps": "4-5", "optimization.max_update": 3}, "--profile-steps 4-5: "),
         (DECAY, 0, {"optimization.max_update": 9}, "--max-update 9: .*--total-num-update 5"),
         (PLAIN, 0, {"checkpoint.write_checkpoints_asynchronously": True}, "--write-checkpoints-asynchronously: .*begin again"),
         (PLAIN, 0, {"model.compile": True}, "--compile: .*--task masked_lm_static"),

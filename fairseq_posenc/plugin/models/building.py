@@ -235,25 +235,19 @@ def build(arch: str, options: DictConfig | Namespace, dictionary: Dictionary, ta
     return ARCH_MODEL_REGISTRY[arch].build_model(options, SimpleNamespace(cfg=task, args=task, **dictionaries))
 
 
-def restored(checkpoint: Checkpoint) -> BaseFairseqModel:
-    """Build fairseq's model of a checkpoint, of this package's class, in float32 and for evaluation.
+def restored(checkpoint: Checkpoint, stock: bool = False) -> BaseFairseqModel:
+    """Build fairseq's model of a checkpoint, in float32 and for evaluation: this package's class, or fairseq's own RoBERTa.
 
     Raises:
         InputError: the parameters do not fit the model that the checkpoint describes.
     """
-    arch = ROBERTA.model if checkpoint.is_stock else checkpoint.arch
-    return _loaded(checkpoint, arch, {**vars(checkpoint.options), "load_checkpoint_heads": True})
-
-
-def restored_stock(checkpoint: Checkpoint) -> BaseFairseqModel:
-    """Build fairseq's own RoBERTa of a checkpoint, in float32 and for evaluation; raises InputError as :func:`restored`."""
-    require_ours(checkpoint.given, checkpoint.path)
-    return _loaded(checkpoint, checkpoint.arch, vars(checkpoint.given))
-
-
-def _loaded(checkpoint: Checkpoint, arch: str, options: Mapping[str, Any]) -> BaseFairseqModel:
+    arch, options = ROBERTA.model if checkpoint.is_stock else checkpoint.arch, checkpoint.options
+    if stock:
+        require_ours(checkpoint.given, checkpoint.path)
+        arch, options = checkpoint.arch, checkpoint.given
+    options = Namespace(**{**vars(options), "load_checkpoint_heads": True})
     with config_errors_as_input_errors(checkpoint.path):
-        model = build(arch, Namespace(**options), dictionary_of(checkpoint.config.vocab_size), checkpoint.task)
+        model = build(arch, options, dictionary_of(checkpoint.config.vocab_size), checkpoint.task)
         if f"{SPANS}weight" in checkpoint.state:
             model.encoder.lm_head = SpanHead(checkpoint.config.dim)
         load_into(model, checkpoint.state, f"{checkpoint.path} does not fit the model that its own configuration describes")

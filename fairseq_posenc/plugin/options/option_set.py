@@ -168,11 +168,8 @@ class OptionSet:
 
     def actions(self) -> dict[str, argparse.Action]:
         """Return the command-line flags of all options, by name, to be added to a parser; they have no defaults."""
-        from fairseq.dataclass.utils import gen_parser_from_dataclass
-
-        parser = argparse.ArgumentParser(add_help=False)
-        gen_parser_from_dataclass(parser, self.config()(), delete_default=True)
-        return {action.dest: action for action in parser._actions}
+        self.add_to(parser := argparse.ArgumentParser(add_help=False))
+        return {action.dest: action for action in parser._actions if action.help != argparse.SUPPRESS}
 
     def complete(self, options: Any, task: Any) -> None:
         """Set the options that have no value, except those of schemes, in place, for a task of these options."""

@@ -90,8 +90,11 @@ REFUSALS: dict[str, tuple[Condition, str]] = {
         f"it is a list of {', '.join(KINDS)}, joined by commas",
     ),
     "--profile-steps {common.profile_steps}": (
-        lambda s: s.common.profile_steps and not updates_of(s.common.profile_steps),
-        "the first and the last of the updates are needed, as in 10-15",
+        lambda s: (
+            s.common.profile_steps
+            and not 0 < min(updates_of(s.common.profile_steps), default=0) <= (s.optimization.max_update or math.inf)
+        ),
+        "the first and the last of some updates of the training are needed, as in 10-15",
     ),
     "--max-update {optimization.max_update}": (
         lambda s: _decays_to_zero_early(s.lr_scheduler, s.optimization),

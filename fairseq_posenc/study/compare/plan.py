@@ -177,6 +177,8 @@ class Plan(Strict):
         tokens, warmup, decay = self.tokens_per_update, self._warmup_updates, self._decay_updates
         named = "a name begins with a letter or digit and has no slash: it names a folder"
         wrong = [f"sizes.{name}: {named}" for name in self.sizes if not SCHEME.fullmatch(name)]
+        flags = {flag for size in self.sizes.values() for flag in self._widths(size)} & _flags(self.train)
+        wrong += [f"train: sizes has other fields for {', '.join(sorted(flags))}"] if flags else []
         wrong += [f"lengths: {n} does not divide the tokens of an update, {tokens:,}" for n in self.lengths if tokens % n]
         if decay and not self.has_axes and warmup + decay > (self.updates or 0):
             wrong.append(f"warmup, decay: {warmup} and {decay} updates are more than the {self.updates}")
@@ -196,13 +198,10 @@ class Plan(Strict):
             ValidationError: a combination is no plan.
         """
         plans = {}
-        names = getattr(getattr(ARCH_MODEL_REGISTRY.get(self.arch), "option_set", None), "names", {})
         for (name, size), n, updates in product(self.sizes.items() or [("", None)], self.lengths or [0], self.budgets or [0]):
             values: dict[str, Any] = {"sizes": {}, "lengths": [], "budgets": []}
             if size is not None:
-                widths = {"layers": size.layers, "dim": size.dim, "heads": size.heads, "ffn_dim": 4 * size.dim}
-                flags = [f"{flag_of(names.get(field, field))} {value}" for field, value in widths.items()]
-                values["train"] = " ".join([self.train, *flags])
+                values["train"] = " ".join([self.train, *(f"{flag} {value}" for flag, value in self._widths(size).items())])
                 values["learning_rates"] = size.learning_rates or self.learning_rates
             if n:
                 values |= {"tokens_per_sample": n, "batch_size": self.tokens_per_update // n}
@@ -256,6 +255,12 @@ class Plan(Strict):
             if option != LENGTH:
                 flags += [flag_of(option), flag_value(value)]
         return [*flags, *self._train_flags(scheme.options.get(LENGTH, self.tokens_per_sample))]
+
+    def _widths(self, size: Size) -> dict[str, int]:
+        """Return the flags of a size."""
+        names = getattr(getattr(ARCH_MODEL_REGISTRY.get(self.arch), "option_set", None), "names", {})
+        widths = {"layers": size.layers, "dim": size.dim, "heads": size.heads, "ffn_dim": 4 * size.dim}
+        return {flag_of(names.get(field, field)): value for field, value in widths.items()}
 
     @property
     def _decay_updates(self) -> int:

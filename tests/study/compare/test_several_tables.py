@@ -50,6 +50,7 @@ def test_sizes_of_decoders_have_their_flags():
     [
         {"sizes": {"small": {"layers": 2, "dim": 32}}},
         {"sizes": {"../small": SIZES["small"]}},
+        {"sizes": SIZES, "train": "--encoder-layers 4"},
         {"lengths": [4]},
         {"lengths": [48]},  # does not divide the 4,096 tokens of an update
         {"stop": "soon"},
