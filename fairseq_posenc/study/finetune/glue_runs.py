@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fairseq.data import Dictionary
-from fairseq.models import BaseFairseqModel
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...base.errors import InputError
 from ...base.files import atomic_write
@@ -76,7 +75,7 @@ class GlueRuns(TaskRuns):
         examples = read(self.files.train, self.task, skip_bad=True)
         return write_split(self.task, examples, self.data, "train", vocabulary, self.length)
 
-    def score(self, model: BaseFairseqModel, folder: Path) -> dict[str, Any]:
+    def score(self, model: nn.Module, folder: Path) -> dict[str, Any]:
         outcome: dict[str, Any] = {"scores": {}, "majority": {}, "constant": []}
         for name, path in self.files.dev.items():
             examples = list(read(path, self.task))
@@ -88,7 +87,7 @@ class GlueRuns(TaskRuns):
                 outcome["constant"].append(name)
         return outcome
 
-    def _predict(self, model: BaseFairseqModel, examples: Iterable[Example]) -> np.ndarray:
+    def _predict(self, model: nn.Module, examples: Iterable[Example]) -> np.ndarray:
         """Return (N,): the classes, or the scores / 5."""
 
         def forward(tokens: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from fairseq.models import BaseFairseqModel
+from torch import nn
 from tqdm import tqdm
 
 from ...base.errors import InputError
@@ -59,7 +59,7 @@ class SquadRuns(TaskRuns):
         write("valid")
         return examples
 
-    def score(self, model: BaseFairseqModel, folder: Path) -> dict[str, Any]:
+    def score(self, model: nn.Module, folder: Path) -> dict[str, Any]:
         """Predict the development set into the run's folder, and score it."""
         questions = list(read(self.files["valid"], self.version))
         predictions = dict(self._predict(model, questions))
@@ -76,7 +76,7 @@ class SquadRuns(TaskRuns):
             "details": details,
         }
 
-    def _predict(self, model: BaseFairseqModel, questions: Iterable[Question]) -> Iterator[tuple[str, Prediction]]:
+    def _predict(self, model: nn.Module, questions: Iterable[Question]) -> Iterator[tuple[str, Prediction]]:
         """Yield (id, prediction) of each question, computed for some hundreds at a time."""
         vocabulary = self.pretrained.vocabulary
         blocks, pad = encoded(questions, vocabulary, self.limits), vocabulary.dictionary.pad()

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.data import indexed_dataset
-from fairseq.models import ARCH_MODEL_REGISTRY, BaseFairseqModel
+from fairseq.models import ARCH_MODEL_REGISTRY
+from torch import nn
 
 from ...base.commands import show
 from ...base.errors import InputError, flag_value
@@ -86,7 +87,7 @@ class TaskRuns(ABC):
         """Write the data-bin; returns the number of training examples."""
 
     @abstractmethod
-    def score(self, model: BaseFairseqModel, folder: Path) -> dict[str, Any]:
+    def score(self, model: nn.Module, folder: Path) -> dict[str, Any]:
         """Return ``scores`` by evaluation set and metric, ``majority`` scores, and the sets with ``constant`` answers."""
 
     @cached_property

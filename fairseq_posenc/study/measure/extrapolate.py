@@ -28,8 +28,8 @@ from ...base.errors import InputError, flag_of, require_extras
 from ...base.record import FINISHED, FORMAT
 
 if TYPE_CHECKING:
-    from fairseq.models import BaseFairseqModel
     from matplotlib.figure import Figure
+    from torch import nn
 
     from ...plugin.checkpoint.checkpoint import Checkpoint
     from ..engine.report import Report
@@ -99,7 +99,7 @@ def main(options: Options) -> None:
         show(study.write(_report(content)))
 
 
-def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> BaseFairseqModel:
+def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> nn.Module:
     """Return the checkpoint's model with other options of its positions, for sequences of up to ``length`` tokens.
 
     Raises:

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.data import data_utils
-from fairseq.models import BaseFairseqModel
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import OmegaConf
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
@@ -189,7 +188,7 @@ class Predictions:
 
 
 @torch.inference_mode()
-def predict(model: BaseFairseqModel, text: Text, n: int, progress: Progress = lambda text, share=None: None) -> Predictions:
+def predict(model: nn.Module, text: Text, n: int, progress: Progress = lambda text, share=None: None) -> Predictions:
     """Predict a text from sequences of up to ``n`` tokens: ``<s>`` and up to ``n - 1`` of it with masks, or up to ``n`` of it.
 
     Args:
