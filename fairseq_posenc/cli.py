@@ -143,7 +143,7 @@ def _prepare(argv: Sequence[str], options: argparse.Namespace) -> tuple[Any, arg
             flags.parse_args(arguments)
         with only_results():
             if given.user_dir is not None:
-                from fairseq_posenc.plugin.patches.programs import import_user_dir
+                from fairseq_posenc.plugin.checkpoint.trust import import_user_dir
 
                 import_user_dir(given.user_dir)
             if of_schemes:

@@ -1,5 +1,7 @@
 """The scheme of README.md in 12 lines, as a package of somebody's own, goes through every command."""
 
+import subprocess
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -100,6 +102,24 @@ def test_every_command(name, folder, world, run):
 
 def test_after_the_name_of_the_command(folder, run):
     assert "λ_h |j-i|" in run("fairseq-posenc", "schemes", "slope", "--user-dir", "my_schemes", cwd=folder).stdout
+
+
+WITHOUT_FAIRSEQ = """
+import sys
+sys.modules.update(dict.fromkeys(("fairseq", "fairseq_cli", "hydra", "omegaconf")))
+from fairseq_posenc import cli
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("name", "said"), [("my_schemes", ""), ("other", "--user-dir other: there is no such folder")])
+def test_without_fairseq(name, said, folder):
+    arguments = ["--user-dir", name, "pairs", "run", "--data", "pairs.csv", "--out", "without"]
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_FAIRSEQ, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 2 * bool(said), ran.stderr
+    assert said in ran.stderr
 
 
 @pytest.mark.parametrize("name", ["export-hf", "extrapolate", "grow", "squad"])

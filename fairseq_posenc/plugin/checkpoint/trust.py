@@ -11,11 +11,13 @@ import sys
 from argparse import Namespace
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 from ...base.errors import InputError
+from .stand_ins import has_fairseq
 
 TRUSTED = "FAIRSEQ_POSENC_TRUST"
 """The environment variable that names files, or folders of files, from which fairseq's commands may build anything."""
@@ -72,6 +74,7 @@ PACKAGE = __name__.partition(".")[0]  # all models, tasks and criterions of this
 FETCHED = ("http", "https", "s3")  # schemes of addresses that fairseq fetches
 
 USER_DIR = "--user-dir"
+_IMPORTED: set[str] = set()  # where fairseq is not installed
 
 
 class Untrusted(InputError):
@@ -84,10 +87,24 @@ def require_ours(model: Any, file: str | os.PathLike) -> None:
         raise Untrusted(f"{file} {reason}, so nothing was built: that could run code from the file")
 
 
+def import_user_dir(path: str | None) -> None:
+    """Import the package at ``path``, if any, as fairseq does for ``--user-dir``; raises InputError if there is none."""
+    if has_fairseq():
+        from fairseq import utils
+
+        utils.import_user_module(Namespace(user_dir=path))
+    elif path is not None:
+        if not (folder := Path(path).resolve()).is_dir():
+            raise InputError(f"--user-dir {path}: there is no such folder")
+        sys.path.insert(0, str(folder.parent))
+        import_module(folder.name)
+        _IMPORTED.add(str(folder))
+
+
 def user_dir() -> list[str]:
     """Return the flag ``--user-dir`` of this process, if it has imported one, for the processes that it starts."""
     imported = getattr(sys.modules.get("fairseq.utils"), "import_user_module", None)
-    packages: set[str] = getattr(imported, "memo", set()) - {str(Path(__file__).parents[2])}
+    packages = (getattr(imported, "memo", set()) | _IMPORTED) - {str(Path(__file__).parents[2])}
     return [part for package in sorted(packages) for part in (USER_DIR, package)]
 
 

@@ -13,6 +13,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandat
 
 from ...base.errors import KINDS, InputError, first_line, flag_fault, flag_of, suggestion
 from ...base.patching import wrap
+from ..checkpoint.trust import import_user_dir
 from ..processes.exits import refuse
 
 
@@ -126,13 +127,6 @@ def user_dir_imported_first() -> None:
     def import_and_add(add_defaults: Any, cfg: DictConfig) -> None:
         import_user_dir(cfg.common.user_dir)
         add_defaults(cfg)
-
-
-def import_user_dir(path: str | None) -> None:
-    """Import the package at ``path``, if any, as fairseq does for ``--user-dir``; raises InputError if there is none."""
-    from fairseq import utils
-
-    utils.import_user_module(argparse.Namespace(user_dir=path))
 
 
 def flags_of_models_in_help() -> None:
