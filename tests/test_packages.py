@@ -173,6 +173,7 @@ def test_attention_names_no_scheme_and_schemes_no_backend():
     [
         ("core.transformer, fairseq_posenc.core.families, fairseq_posenc.core.modules", {"fairseq"}),
         ("text.vocabulary, fairseq_posenc.text.data.prepare", {"torch", "fairseq", "tokenizers"}),
+        *((name, set()) for name in ("plugin.checkpoint.checkpoint", "huggingface.export", "huggingface.importing")),  # and first
         (
             "huggingface.auto, fairseq_posenc.huggingface.encoders, fairseq_posenc.huggingface.source_models, "
             "fairseq_posenc.huggingface.export, fairseq_posenc.huggingface.importing, fairseq_posenc.study.catalogue.checks, "

@@ -28,11 +28,19 @@ if TYPE_CHECKING:
 
 USES = {  # of a head: transformers' name of the task, and an example
     "MaskedLM": ("fill-mask", '"The <mask> is blue."'),
+    "Seq2SeqLM": ("translation", ""),
     "CausalLM": ("text-generation", '"The sky is", max_new_tokens=20'),
     "SequenceClassification": ("text-classification", '"The sky is blue."'),
     "QuestionAnswering": ("question-answering", 'question="What is blue?", context="The sky is blue."'),
 }
 NAME = re.compile(r"\w[\w.+ -]{0,79}")
+KINDS = {"CausalLM": ("decoder", "padding"), "Seq2SeqLM": ("encoder and decoder", "padding")}
+"""Of models that have a decoder: what they are, and what the inputs have on which they were compared."""
+TRANSLATE = """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained({name}), AutoModelForSeq2SeqLM.from_pretrained({name})
+translated = model.generate(**tokenizer("A sentence.", return_tensors="pt"), num_beams=4, max_new_tokens=200)
+print(tokenizer.batch_decode(translated, skip_special_tokens=True))"""
 NO_TOKENIZER = "No tokenizer was exported."
 REMOTE_CODE = """The model's code is `modeling_posenc.py`, which needs PyTorch, transformers and what schemes of other packages
 import. Where fairseq_posenc is installed, `import fairseq_posenc.huggingface.auto` registers the same classes, and
@@ -51,7 +59,7 @@ def card(
         exported: the model in transformers.
         tokenizer: a sentence about how the tokenizer was checked, or :data:`NO_TOKENIZER`.
     """
-    config, tuned, own_type = checkpoint.config, fine_tuned_on(checkpoint), exported.kind.title
+    config, tuned, own_type = checkpoint.config, fine_tuned_on(checkpoint), exported.title
     pipeline, example = USES[checkpoint.head.kind]
     known = architectures().get(checkpoint.arch)
     title = checkpoint.arch if known is None or known.expression else f"{checkpoint.arch}: {config.positions}"
@@ -84,12 +92,14 @@ def card(
         facts["Validation"] = f"{result.metric_type} {result.metric_value:g}"
         if result.metric_type == "loss" and not tuned:
             facts["Validation"] += f" bits per predicted token (perplexity {2 ** min(result.metric_value, 99):.4g})"
-    kind, inputs = ("decoder", "padding") if checkpoint.is_causal else ("encoder", "masks and padding")
+    kind, inputs = KINDS.get(checkpoint.head.kind, ("encoder", "masks and padding"))
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items() if value)
     name = json.dumps(options.out.resolve().name) + ("" if own_type else ", trust_remote_code=True")
     loaded = f"AutoModelFor{checkpoint.head.kind}"
     use = f"from transformers import {loaded}\n\nmodel = {loaded}.from_pretrained({name})"
-    if tokenizer != NO_TOKENIZER:
+    if tokenizer != NO_TOKENIZER and checkpoint.translates:
+        use = TRANSLATE.format(name=name)
+    elif tokenizer != NO_TOKENIZER:
         use = f'from transformers import pipeline\n\npipe = pipeline("{pipeline}", {name})\npipe({example})'
     differences = "\n".join(f"- {implementation}: {result}" for implementation, result in parity.items())
     return f"""---
@@ -139,7 +149,9 @@ def _file_name(path: Any) -> str:
 def fine_tuned_on(checkpoint: Checkpoint) -> str:
     """Return the name of the data that a pretrained model was fine-tuned on; empty for a pretrained model."""
     task = checkpoint.task
-    pretrained = str(getattr(task, "_name", None) or getattr(task, "task", "")).startswith(("masked_lm", "language_modeling"))
+    pretrained = str(getattr(task, "_name", None) or getattr(task, "task", "")).startswith(
+        ("masked_lm", "language_modeling", "translation")
+    )
     return "" if pretrained else _file_name(getattr(task, "data", ""))
 
 

@@ -28,14 +28,14 @@ class Exported(NamedTuple):
     """A checkpoint's model in transformers.
 
     Attributes:
-        kind: its type.
+        title: the name of its type in text; empty for this project's class.
         left_out: what is not part of it: parameters' names, and options of training.
         any_length: whether it takes longer texts than those of training.
         reason: why it is of this project's class, or empty.
     """
 
     model: PreTrainedModel
-    kind: ModelType
+    title: str
     left_out: list[str]
     any_length: bool
     reason: str
@@ -75,7 +75,7 @@ def to_transformers(checkpoint: Checkpoint, remote_code: bool = False) -> Export
     of_training = [field.name for field in fields(EncoderConfig) if not field.metadata.get("affects_output", True)]
     left_out += [f"{name} {value}" for name in of_training if (value := getattr(encoder, name)) != getattr(kept, name)]
     with torch.device("meta"):
-        return Exported(model.eval(), kind, left_out, build_positions(kept).inductive, reason)
+        return Exported(model.eval(), kind.title, left_out, build_positions(kept).inductive, reason)
 
 
 def choose(

@@ -16,7 +16,7 @@ from ..base.errors import InputError
 from ..base.files import LOCK
 from ..plugin.checkpoint.checkpoint import Checkpoint
 from ..text.vocabulary import DICTIONARY, TOKENIZER_FILES
-from . import fast_tokenizer
+from . import fast_tokenizer, translation
 from .assemble import FILE_NAME, load_exported
 from .card import NO_TOKENIZER, card, fine_tuned_on, usual_length
 from .conversion import to_transformers
@@ -52,16 +52,19 @@ def export(options: Options) -> dict[str, Parity]:
         InputError, OSError: the checkpoint, the data-bin or the output folder cannot be used, or the two models differ.
     """
     path, out = options.path, options.out
-    checkpoint = Checkpoint(path, options.data, options.head, not options.no_tokenizer, may_be_causal=True)
+    with_tokenizer = not options.no_tokenizer
+    checkpoint = Checkpoint(path, options.data, options.head, with_tokenizer, may_be_causal=True, may_translate=True)
     if options.data is None and fine_tuned_on(checkpoint):
         raise InputError(f"{path} is fine-tuned, and does not record the data-bin of its pretraining: name it with --data")
     data = options.data or checkpoint.vocabulary.folder
     with _replacing(out, [("CHECKPOINT", path), ("--data", data / "dict.txt")], options.overwrite) as partial:
-        exported = to_transformers(checkpoint, options.remote_code)
+        translates = checkpoint.translates
+        exported = translation.to_transformers(checkpoint) if translates else to_transformers(checkpoint, options.remote_code)
         model = exported.model
         length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
-        masked = 0 if checkpoint.is_causal else MASKED
-        batches = token_batches(data, checkpoint.vocabulary.dictionary, length, checkpoint.start, masked)
+        masked = 0 if checkpoint.is_causal or translates else MASKED
+        side = ".{0}-{1}.{0}".format(*checkpoint.languages) if translates else ""
+        batches = token_batches(data, checkpoint.vocabulary.dictionary, length, checkpoint.start, masked, side)
         model.save_pretrained(partial, max_shard_size="1TB")  # one file, of a name that is known
         for weights in partial.glob("*.safetensors"):  # safetensors makes them readable by their owner only
             shutil.copymode(partial / "config.json", weights)
@@ -69,7 +72,8 @@ def export(options: Options) -> dict[str, Parity]:
         remark = NO_TOKENIZER if options.no_tokenizer else _export_tokenizer(checkpoint, batches, usual, partial)
         (partial / FAIRSEQ_FOLDER).mkdir(exist_ok=True)
         for source in checkpoint.vocabulary.files():
-            shutil.copyfile(source, partial / FAIRSEQ_FOLDER / source.name)
+            name = source.name if source.name in TOKENIZER_FILES else DICTIONARY  # of one language, but it is that of both
+            shutil.copyfile(source, partial / FAIRSEQ_FOLDER / name)
         differences = _check(checkpoint, partial, type(model), batches)
         for implementation, parity in differences.items():
             show(f"{implementation}: outputs differ by {parity}")
@@ -93,7 +97,7 @@ def export(options: Options) -> dict[str, Parity]:
 def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], length: int, folder: Path) -> str:
     """Write the tokenizer and compare it with the data-bin's own; returns a sentence about that."""
     vocabulary = checkpoint.vocabulary
-    fast = fast_tokenizer.build(vocabulary, length, checkpoint.start if checkpoint.is_causal else None)
+    fast = fast_tokenizer.build(vocabulary, length, checkpoint.head.kind)
     texts = [fast.decode(row, skip_special_tokens=True) for batch in batches for row in batch.tolist()]
     symbols = vocabulary.dictionary.symbols[vocabulary.dictionary.nspecial :: 7]
     texts += fast_tokenizer.raw_texts(fast.get_added_vocab(), vocabulary.tokenizer.tokens(symbols))
@@ -125,7 +129,8 @@ def _check(checkpoint: Checkpoint, folder: Path, exported_class: Any, batches: l
         model.set_attn_implementation(implementation)
 
         def outputs(tokens: Tensor) -> Tensor:
-            return head_output(model(tokens, attention_mask=tokens.ne(pad).long()))
+            target = {"decoder_input_ids": tokens} if checkpoint.translates else {}
+            return head_output(model(tokens, attention_mask=tokens.ne(pad).long(), **target))
 
         results[implementation] = compare(checkpoint.logits, outputs, batches, pad)
     return results

@@ -26,14 +26,18 @@ RAW = unicodedata.normalize(
 ).split("|")
 """Decomposed letters, marks in several orders, compatibility characters, emoji, white space and control characters."""
 
+TEMPLATES = {"CausalLM": ("{eos} $A", "{eos} $A {eos} $B"), "Seq2SeqLM": ("$A {eos}", "$A {eos} $B {eos}")}
+"""What a text and a pair become for the heads of models that have a decoder."""
 
-def build(vocabulary: Vocabulary, max_length: int, start: int | None = None) -> PreTrainedTokenizerFast:
+
+def build(vocabulary: Vocabulary, max_length: int, kind: str = "MaskedLM") -> PreTrainedTokenizerFast:
     """Return the fast tokenizer of a data-bin.
 
     Args:
         vocabulary: the data-bin's.
         max_length: tokens to which ``truncation=True`` cuts a text.
-        start: the symbol before a text, after which a causal model writes; None: as encoders read sentences and pairs.
+        kind: of the model's head. Encoders read sentences and pairs between ``<s>`` and ``</s>``, causal models write after
+            ``</s>``, and models of translation read a sentence and ``</s>``.
 
     Raises:
         InputError: the tokenizers library has no equivalent of this kind of tokenizer.
@@ -44,11 +48,12 @@ def build(vocabulary: Vocabulary, max_length: int, start: int | None = None) -> 
     except InputError as error:
         raise InputError(f"{vocabulary.folder}: {error}: export with --no-tokenizer") from None
     bos, pad, eos, unk = (dictionary[i] for i in (dictionary.bos(), dictionary.pad(), dictionary.eos(), dictionary.unk()))
-    first = bos if start is None else dictionary[start]
+    first = eos if kind == "CausalLM" else bos
     # As fairseq's tasks put sentences and pairs together.
+    single, pair = TEMPLATES.get(kind, ("{bos} $A {eos}", "{bos} $A {eos} {eos} $B {eos}"))
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{bos} $A {eos}" if start is None else f"{first} $A",
-        pair=f"{bos} $A {eos} {eos} $B {eos}" if start is None else f"{first} $A {eos} $B",
+        single=single.format(bos=bos, eos=eos),
+        pair=pair.format(bos=bos, eos=eos),
         special_tokens=[(bos, dictionary.bos()), (eos, dictionary.eos())],
     )
     whole = isinstance(vocabulary.tokenizer, Sentencepiece)  # whose normaliser reads a text with the names of these tokens
@@ -59,7 +64,7 @@ def build(vocabulary: Vocabulary, max_length: int, start: int | None = None) -> 
         eos_token=eos,
         pad_token=pad,
         unk_token=AddedToken(unk, normalized=whole, special=True),
-        **({} if start is not None else {"cls_token": bos, "sep_token": eos, "mask_token": mask}),
+        **({} if kind in TEMPLATES else {"cls_token": bos, "sep_token": eos, "mask_token": mask}),
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
         model_max_length=max_length,

@@ -52,7 +52,9 @@ def head_output(output: Any) -> Tensor:
     return output.logits if "logits" in output else output.last_hidden_state
 
 
-def token_batches(data: Path, dictionary: Dictionary, length: int, start: int = 0, share: float = MASKED) -> list[Tensor]:
+def token_batches(
+    data: Path, dictionary: Dictionary, length: int, start: int = 0, share: float = MASKED, side: str = ""
+) -> list[Tensor]:
     """Return a few batches (B, n) of a data-bin's text: ``start``, sentences that end in ``</s>``, ``<mask>``, padding.
 
     The samples of a batch grow up to ``length``. They are spread over the split ``valid``, or ``train`` if there is no ``valid``,
@@ -61,10 +63,12 @@ def token_batches(data: Path, dictionary: Dictionary, length: int, start: int = 
     Raises:
         FileNotFoundError: the folder has neither.
     """
-    split = next((split for split in ("valid", "train") if all(file.exists() for file in files_of(data / split))), None)
+    splits = [f"{split}{side}" for split in ("valid", "train")]
+    split = next((split for split in splits if all(file.exists() for file in files_of(data / split))), None)
     if split is None:
         raise FileNotFoundError(
-            f"{data} has neither valid.bin and .idx nor train.bin and .idx, whose sentences the two models are compared on: "
+            f"{data} has neither {' nor '.join(f'{split}.bin and .idx' for split in splits)}, on whose sentences the two models "
+            "are compared: "
             "name the data-bin that the checkpoint was trained on"
         )
     ids, starts = read(data / split, dictionary)

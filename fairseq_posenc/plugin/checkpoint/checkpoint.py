@@ -1,9 +1,10 @@
 """A checkpoint of fairseq's trainer: its model, heads, vocabulary and encoder."""
 
 import os
+import re
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,19 @@ from torch import Tensor
 
 from ...base.errors import InputError, sentence
 from ...base.files import sha256
-from ...core.families import FAMILIES, TRANSFORMER_LM, architectures
+from ...core.families import FAMILIES, TRANSFORMER, TRANSFORMER_LM, architectures
 from ...core.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig, Stack
 from ...text.vocabulary import DICTIONARY, VOCABULARY, Dictionary, Vocabulary, add_from_file, differing, fingerprint
-from ..options.option_set import ENCODER_OPTIONS, LANGUAGE_MODEL_OPTIONS, UNLIMITED, OptionSet
+from ..options.option_set import (
+    ENCODER_OPTIONS,
+    LANGUAGE_MODEL_OPTIONS,
+    TRANSLATION_OPTIONS,
+    UNLIMITED,
+    OptionSet,
+    decoder_config,
+)
 from .checkpoint_file import config_errors_as_input_errors, load, no_checkpoint, write
-from .model import EncoderModel, LanguageModel
+from .model import EncoderModel, LanguageModel, TranslationModel
 from .state_dict import (
     CLASSIFICATION,
     DECODER_WORDS,
@@ -57,6 +65,7 @@ class Checkpoint:
             prediction of the order of sentences does not count), else the language model's.
         with_tokenizer: whether its vocabulary has a tokenizer, which the data-bin may lack.
         may_be_causal: whether a language model that reads from left to right will do.
+        may_translate: whether a model of translation will do.
 
     Attributes:
         configuration: the configuration of the run, with its sections ``model``, ``task``, …
@@ -67,7 +76,8 @@ class Checkpoint:
         arch: the name of the architecture.
         state: the parameters, under this package's names.
         is_causal: whether it is a language model that reads from left to right.
-        config: the config of the encoder, or of the decoder.
+        translates: whether it is an encoder and a decoder.
+        config: the config of the encoder, or of a language model's decoder.
         positions: the expression of its positions.
         max_length: tokens of the longest sequence that the model takes: the rows of its table of positions, or almost any number.
         inductive: whether its positions take longer texts than those of its training.
@@ -86,6 +96,7 @@ class Checkpoint:
         head: str | None = None,
         with_tokenizer: bool = True,
         may_be_causal: bool = False,
+        may_translate: bool = False,
     ) -> None:
         if not path.is_file():
             raise FileNotFoundError(f"there is no checkpoint {path}: name a file, as fairseq-train writes them")
@@ -108,17 +119,18 @@ class Checkpoint:
             )
         family = FAMILIES.get(self.model_name)
         self.is_causal = may_be_causal and family is TRANSFORMER_LM
-        if family is not None and family.causal and not self.is_causal:
+        self.translates = may_translate and family is TRANSFORMER
+        has_decoder = self.is_causal or self.translates
+        if family is not None and family.causal and not has_decoder:
             raise InputError(
                 f"{path} is of the architecture {self.arch!r}, which has a decoder. Only encoders (roberta_…, albert_…, "
-                "modernbert_…) can be fine-tuned or analysed, and only they and language models (transformer_lm_…) exported; "
-                "fairseq-generate, fairseq-interactive and fairseq-eval-lm run it"
+                "modernbert_…) can be fine-tuned or analysed; fairseq-generate, fairseq-interactive and fairseq-eval-lm run it"
             )
         self.state: StateDict = {  # checkpoints of old releases of fairseq call their encoder decoder
-            f"en{name[2:]}" if name.startswith("decoder.") and not self.is_causal else name: value
+            f"en{name[2:]}" if name.startswith("decoder.") and not has_decoder else name: value
             for name, value in from_stock(self._content["model"]).items()
         }
-        words = DECODER_WORDS if self.is_causal else WORDS
+        words = DECODER_WORDS if has_decoder else WORDS
         if words not in self.state or self.state[words].dim() != 2:
             raise InputError(f"{path} is of the architecture {self.arch!r} and has no {words}: it is not a RoBERTa-like encoder")
         with config_errors_as_input_errors(path, cause):
@@ -145,11 +157,11 @@ class Checkpoint:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary; raises InputError or FileNotFoundError unless it is the one of the training."""
-        data = getattr(self.task, "data", None)
-        folder = self._data_bin or Path(str(data).split(os.pathsep)[0])
+        data, folder = getattr(self.task, "data", None), self._folder
         advice = "Name the folder of its dictionary and tokenizer with --data-bin."
         try:
-            vocabulary = Vocabulary(folder, self._with_tokenizer, not self.is_causal)
+            name = f"dict.{self.languages[0]}.txt" if self.translates else DICTIONARY
+            vocabulary = Vocabulary(folder, self._with_tokenizer, not (self.is_causal or self.translates), name)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{self.path} was trained on {data}, and {sentence(error)}. {advice}") from error
         if self.config.vocab_size != (size := len(vocabulary.dictionary)):
@@ -162,10 +174,25 @@ class Checkpoint:
         return vocabulary
 
     @property
+    def languages(self) -> tuple[str, str]:
+        """The languages of the source and the target: those given, or inferred from the data-bin's files, as by fairseq."""
+        found = re.findall(r"^[^.]+\.([^.-]+)-([^.-]+)\.", "\n".join(sorted(os.listdir(self._folder))), re.MULTILINE)
+        if None not in (given := (self.task.source_lang, self.task.target_lang)):
+            return given
+        if not found:
+            raise FileNotFoundError(f"{self._folder} has no files of two languages, such as valid.en-de.en.idx")
+        return found[0]
+
+    @property
+    def _folder(self) -> Path:
+        """The data-bin."""
+        return self._data_bin or Path(str(getattr(self.task, "data", None)).split(os.pathsep)[0])
+
+    @property
     def start(self) -> int:
-        """What stands before the first word of a text: ``<s>``, or for a causal model ``</s>``."""
+        """What stands before the first word of a text: ``<s>``, or for a decoder ``</s>``."""
         dictionary = self.vocabulary.dictionary
-        return dictionary.eos() if self.is_causal else dictionary.bos()
+        return dictionary.eos() if self.is_causal or self.translates else dictionary.bos()
 
     @property
     def heads(self) -> list[str]:
@@ -175,8 +202,8 @@ class Checkpoint:
     @cached_property
     def head(self) -> Head:
         """The head that was named, or the default; raises InputError if it does not exist, or several do and none was named."""
-        if self.is_causal:
-            return Head("CausalLM")
+        if self.is_causal or self.translates:
+            return Head("CausalLM" if self.is_causal else "Seq2SeqLM")
         if f"{SPANS}weight" in self.state:
             return Head("QuestionAnswering")
         usual = [name for name in self.heads if name != SENTENCE_ORDER]
@@ -219,8 +246,13 @@ class Checkpoint:
         return Namespace(**section) if isinstance(section, Mapping) else section
 
     def logits(self, tokens: Tensor) -> Tensor:
-        """Return the output of :attr:`head` for (B, n) tokens: (B, n, vocabulary), (B, classes) or (B, n, 2)."""
+        """Return the output of :attr:`head` for (B, n) tokens: (B, n, vocabulary), (B, classes) or (B, n, 2).
+
+        For a model of translation, they are the source and the target.
+        """
         with torch.no_grad():
+            if self.translates:
+                return self.model(tokens, tokens)
             return self.model(tokens) if self.is_causal else self.model(tokens, head=self.head.name)
 
     def encoder(self) -> Encoder:
@@ -231,11 +263,11 @@ class Checkpoint:
         return encoder.float().eval()
 
     @cached_property
-    def model(self) -> EncoderModel | LanguageModel:
+    def model(self) -> EncoderModel | LanguageModel | TranslationModel:
         """The result of :meth:`build_model`."""
         return self.build_model()
 
-    def build_model(self, config: EncoderConfig | None = None) -> EncoderModel | LanguageModel:
+    def build_model(self, config: EncoderConfig | None = None) -> EncoderModel | LanguageModel | TranslationModel:
         """Build the model with the checkpoint's heads and parameters, in float32 and for evaluation.
 
         Args:
@@ -246,8 +278,12 @@ class Checkpoint:
         """
         config = config or self.config
         with config_errors_as_input_errors(self.path):
-            if isinstance(config, DecoderConfig):
-                model: EncoderModel | LanguageModel = LanguageModel(config)
+            model: EncoderModel | LanguageModel | TranslationModel
+            if self.translates:
+                decoder = replace(decoder_config(self.options, Dictionary()), vocab_size=len(self.state[DECODER_WORDS]))
+                model = TranslationModel(config, decoder, bool(self.options.share_all_embeddings))
+            elif isinstance(config, DecoderConfig):
+                model = LanguageModel(config)
             else:
                 tied, activation = not self.options.untie_weights_roberta, str(self.options.pooler_activation_fn)
                 model = EncoderModel(config, f"{SPANS}weight" in self.state, tied, class_sizes(self.state), activation)
@@ -261,7 +297,7 @@ class Checkpoint:
 
     @property
     def _kind(self) -> OptionSet:
-        return LANGUAGE_MODEL_OPTIONS if self.is_causal else ENCODER_OPTIONS
+        return LANGUAGE_MODEL_OPTIONS if self.is_causal else TRANSLATION_OPTIONS if self.translates else ENCODER_OPTIONS
 
     def _completed(self) -> Namespace:
         """Return the complete options of this package's model; fairseq's own is ours with absolute positions."""
@@ -275,10 +311,11 @@ class Checkpoint:
         """Build the encoder or decoder of the configuration on the meta device; raises InputError if the file is far smaller."""
         options, kind = self.options, self._kind
         groups, narrow = getattr(options, "encoder_layer_groups", None), getattr(options, "embedding_size", None)
-        sizes = {
-            "encoder_layer_groups" if groups else kind.names["layers"]: count_layers(self.state),
-            "embedding_size" if narrow else kind.names["dim"]: width,
-        }
+        stacks = {"encoder_layer_groups" if groups else kind.names["layers"]: ""}  # and the beginnings of their parameters' names
+        if self.translates:
+            stacks = {"encoder_layers": "encoder.", "decoder_layers": "decoder."}
+        sizes = {name: count_layers(key for key in self.state if key.startswith(stack)) for name, stack in stacks.items()}
+        sizes["embedding_size" if narrow else kind.names["dim"]] = width
         for name, size in sizes.items():  # before any layer is made: there may be a billion
             if (described := getattr(options, name)) != size:
                 raise InputError(f"its configuration has {name} = {described!r}, and its parameters {size}. It is damaged")

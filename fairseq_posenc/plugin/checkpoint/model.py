@@ -67,3 +67,17 @@ class LanguageModel(nn.Module):
         """(B, n) -> (B, n, V), or (m, V) at the m ``masked_tokens``, (B, n) bool."""
         states = self.decoder(tokens)
         return self.decoder.output_projection(states if masked_tokens is None else states[masked_tokens])
+
+
+class TranslationModel(nn.Module):
+    """An encoder, and a decoder that attends to its states, with one table of word embeddings for both if they are shared."""
+
+    def __init__(self, config: EncoderConfig, decoder: DecoderConfig, shared: bool) -> None:
+        super().__init__()
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(decoder, self.encoder.embed_tokens if shared else None)
+
+    def forward(self, tokens: Tensor, target: Tensor) -> Tensor:
+        """(B, S) source and (B, n) of the target, which begins with ``</s>`` -> (B, n, V), scores of the tokens that follow."""
+        memory = self.encoder(tokens).last_hidden_state
+        return self.decoder.output_projection(self.decoder(target, memory, tokens.eq(self.encoder.config.padding_idx)))

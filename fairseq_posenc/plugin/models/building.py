@@ -5,7 +5,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from fairseq import options
@@ -22,12 +22,14 @@ from ...core.families import ROBERTA
 from ...core.schemes import Positions, option_fields
 from ...core.transformer import EncoderConfig, Stack, build_positions
 from ...core.transformer.heads import SpanHead
-from ..checkpoint.checkpoint import Checkpoint
 from ..checkpoint.checkpoint_file import config_errors_as_input_errors
 from ..checkpoint.state_dict import SPANS, load_into
 from ..checkpoint.trust import require_no_user_dir, require_ours, require_stock, user_dir
 from ..options.architectures import require_agreement
 from ..options.option_set import ENCODER_OPTIONS, UNLIMITED, OptionSet, field_errors_as_flags, sample_lengths
+
+if TYPE_CHECKING:
+    from ..checkpoint.checkpoint import Checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -235,7 +237,7 @@ def build(arch: str, options: DictConfig | Namespace, dictionary: Dictionary, ta
     return ARCH_MODEL_REGISTRY[arch].build_model(options, SimpleNamespace(cfg=task, args=task, **dictionaries))
 
 
-def restored(checkpoint: Checkpoint, stock: bool = False) -> BaseFairseqModel:
+def restored(checkpoint: "Checkpoint", stock: bool = False) -> BaseFairseqModel:
     """Build fairseq's model of a checkpoint, in float32 and for evaluation: this package's class, or fairseq's own RoBERTa.
 
     Raises:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ...base.errors import InputError, flag_of
 from ...core.families import TRANSFORMER
-from ...core.transformer import DecoderConfig, EncoderConfig
+from ...core.transformer import EncoderConfig
 from ..checkpoint.stock import is_leftover
 from ..options.architectures import register_family
-from ..options.option_set import TRANSLATION_OPTIONS, field_errors_as_flags
+from ..options.option_set import TRANSLATION_OPTIONS, decoder_config
 from .building import encoder_config
 from .decoding import PosencGenerator, TokenDecoder
 from .roberta import SentenceEncoder
@@ -35,13 +35,6 @@ class SourceEncoder(SentenceEncoder, FairseqEncoder):
         """Select these rows of the batch."""
         batch = {"encoder_padding_mask": 0}  # the dimension; 1 in states
         return {name: [x.index_select(batch.get(name, 1), new_order) for x in parts] for name, parts in encoder_out.items()}
-
-
-def decoder_config(args: Any, dictionary: Dictionary) -> DecoderConfig:
-    """Return the decoder's config from a model's complete options."""
-    values = {**TRANSLATION_OPTIONS.core_values(args, dictionary), "layers": args.decoder_layers}
-    with field_errors_as_flags({**TRANSLATION_OPTIONS.names, "layers": "decoder_layers"}):
-        return DecoderConfig(**values, share_output=args.share_decoder_input_output_embed or args.share_all_embeddings)
 
 
 @register_family(TRANSFORMER)

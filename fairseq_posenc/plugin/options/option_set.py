@@ -20,7 +20,7 @@ from ...base.errors import FieldError, InputError, flag_of, value_types
 from ...core.attention import BACKENDS
 from ...core.families import FAMILIES
 from ...core.schemes import REGISTRY, option_fields
-from ...core.transformer import ACTIVATIONS, EncoderConfig, PositionSampling
+from ...core.transformer import ACTIVATIONS, DecoderConfig, EncoderConfig, PositionSampling
 from ...core.transformer.config import FAIRSEQ
 
 if TYPE_CHECKING:
@@ -228,6 +228,16 @@ TRANSLATION_OPTIONS = OptionSet(
     task="translation",
 )
 """Options of an encoder and a decoder, whose layers are alike."""
+
+
+def decoder_config(options: Any, dictionary: Any) -> DecoderConfig:
+    """Return the config of a translation model's decoder from the model's complete options; raises InputError."""
+    values = {**TRANSLATION_OPTIONS.core_values(options, dictionary), "layers": options.decoder_layers}
+    with field_errors_as_flags({**TRANSLATION_OPTIONS.names, "layers": "decoder_layers"}):
+        return DecoderConfig(
+            **values, share_output=bool(options.share_decoder_input_output_embed or options.share_all_embeddings)
+        )
+
 
 LANGUAGE_MODEL_OPTIONS = OptionSet(
     {name: option.replace("encoder_", "decoder_") for name, option in _IN_DECODERS.items()},

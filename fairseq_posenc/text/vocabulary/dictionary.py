@@ -91,14 +91,14 @@ def add_from_file(dictionary: Any, path: Path) -> None:
         ) from error
 
 
-def load_dictionary(folder: Path, masked: bool = True) -> Dictionary:
+def load_dictionary(folder: Path, masked: bool = True, name: str = DICTIONARY) -> Dictionary:
     """Read the dictionary in a folder as ``masked_lm`` does, with ``<mask>``; or, not ``masked``, as ``language_modeling`` does.
 
     Raises:
         InputError, OSError: the file is missing or damaged.
     """
     dictionary = Dictionary()
-    add_from_file(dictionary, folder / DICTIONARY)
+    add_from_file(dictionary, folder / name)
     if masked and MASK not in dictionary:  # else its count would change
         dictionary.add_symbol(MASK)
     return dictionary

@@ -150,6 +150,7 @@ class Vocabulary:
             ``tokenizer.json``.
         with_tokenizer: whether the tokenizer is read; without it, there is no ``tokenizer``.
         masked: whether the dictionary is that of ``masked_lm``, with ``<mask>``.
+        name: of the dictionary's file.
 
     Attributes:
         dictionary: its symbols and their ids.
@@ -161,9 +162,9 @@ class Vocabulary:
 
     tokenizer: Tokenizer
 
-    def __init__(self, folder: Path, with_tokenizer: bool = True, masked: bool = True) -> None:
-        self.folder = folder
-        self.dictionary = load_dictionary(folder, masked)
+    def __init__(self, folder: Path, with_tokenizer: bool = True, masked: bool = True, name: str = DICTIONARY) -> None:
+        self.folder, self._name = folder, name
+        self.dictionary = load_dictionary(folder, masked, name)
         if not with_tokenizer:
             return
         kind = _kind_in(folder)
@@ -171,7 +172,7 @@ class Vocabulary:
             self.tokenizer = kind(*(read(folder / name) for name in kind.FILES))
         except InputError as error:
             raise InputError(f"{folder / kind.FILES[0]}: {error}") from None
-        _require_pieces(self.dictionary.symbols[self.dictionary.nspecial :], self.tokenizer, str(folder / DICTIONARY))
+        _require_pieces(self.dictionary.symbols[self.dictionary.nspecial :], self.tokenizer, str(folder / name))
         index: Mapping[Any, int] = self.dictionary.indices
         self._ids = np.array([index.get(symbol, UNK_ID) for symbol in self.tokenizer.symbols], np.int64)
 
@@ -216,7 +217,7 @@ class Vocabulary:
 
     def files(self) -> list[Path]:
         """Return the paths of the dictionary and the tokenizer's files."""
-        return [self.folder / name for name in (DICTIONARY, *TOKENIZER_FILES) if (self.folder / name).exists()]
+        return [self.folder / name for name in (self._name, *TOKENIZER_FILES) if (self.folder / name).exists()]
 
 
 def load_vocabulary(folder: str | os.PathLike) -> Vocabulary:

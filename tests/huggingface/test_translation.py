@@ -1,0 +1,99 @@
+"""Models of translation as transformers' own: the same scores, translations and ids, and what has no equivalent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from cases import thorough_but
+
+from fairseq_posenc.base.errors import InputError
+from fairseq_posenc.huggingface.export import export
+from fairseq_posenc.huggingface.export_command import Options
+from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
+from fairseq_posenc.text.vocabulary import load_vocabulary, train
+
+WORDS = "one two three four five six seven eight".split()
+SIZES = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2 --max-source-positions 40"
+TRAINING = """--task translation --optimizer adam --lr 1e-2 --max-tokens 200 --max-update 8 --max-target-positions 40 --cpu
+    --num-workers 0 --no-epoch-checkpoints --disable-validation --share-all-embeddings"""
+PREPARE = Path(__file__).parents[2] / "examples" / "translation" / "prepare.py"
+BEFORE, LAYERNORM = "--encoder-normalize-before", "--layernorm-embedding"
+CASES = {
+    "MarianMTModel": ("sinusoidal", "--decoder-layers 3"),
+    "PegasusForConditionalGeneration": ("sinusoidal", BEFORE),
+    "M2M100ForConditionalGeneration": ("sinusoidal", f"{BEFORE} --sinusoidal-layout fairseq"),
+    "BartForConditionalGeneration": ("absolute", f"{LAYERNORM} --activation-fn gelu"),
+    "MBartForConditionalGeneration": ("absolute", f"{LAYERNORM} {BEFORE}"),
+    "BlenderbotForConditionalGeneration": ("absolute", f"{BEFORE} --no-scale-embedding"),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """A data-bin of two languages, of which one is the other backwards, with one vocabulary."""
+    text = tmp_path_factory.mktemp("text")
+    for split, count in (("train", 60), ("valid", 12), ("test", 4)):
+        lines = [" ".join(WORDS[(i * j + j) % 8] for j in range(1, 3 + i % 7)) for i in range(count)]
+        (text / f"{split}.en").write_text("".join(f"{line}\n" for line in lines))
+        (text / f"{split}.de").write_text("".join(f"{' '.join(line.split()[::-1])}\n" for line in lines))
+    vocabulary = text / "sentencepiece.model"
+    vocabulary.write_bytes(train((text / "train.en").read_text().splitlines(), 28, "unigram", 1.0))
+    made = [sys.executable, PREPARE, text, "--vocabulary", text, "-s", "en", "-t", "de", "--out", text / "data-bin"]
+    subprocess.run([*map(str, made)], check=True, capture_output=True)
+    return text / "data-bin"
+
+
+@pytest.fixture
+def trained(data, run, tmp_path):
+    def trained(scheme: str, flags: str) -> Path:
+        arguments = f"{data} --arch transformer_{scheme}_tiny {flags} {SIZES} {TRAINING} --save-dir {tmp_path / 'run'}"
+        run("fairseq-train", *arguments.split())
+        return tmp_path / "run" / "checkpoint_last.pt"
+
+    return trained
+
+
+@pytest.mark.parametrize("name", thorough_but(["MarianMTModel", "BartForConditionalGeneration"], [*CASES]))
+def test_an_export_translates_as_the_checkpoint(name, data, trained, tmp_path, run, capsys):
+    path = trained(*CASES[name])
+    export(Options(path=path, out=tmp_path / "export"))
+    assert f"{name}\n" not in (said := capsys.readouterr().out)
+    assert f"export: {name}, transformers' own class" in said
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "export", trust_remote_code=False).eval()
+    assert type(model).__name__ == name
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "export")
+    lines = (data.parent / "test.en").read_text().splitlines()
+    batch = tokenizer(lines, return_tensors="pt", padding=True)
+    (first, *_), vocabulary = batch["input_ids"].tolist(), load_vocabulary(tmp_path / "export" / "fairseq")
+    assert first[: first.index(2) + 1] == [*vocabulary.encode(lines[0]).ids.tolist(), 2]
+
+    translated = model.generate(**batch, num_beams=1, do_sample=False, min_new_tokens=1, max_new_tokens=12)  # as fairseq
+    generated = run("fairseq-generate", data, "--path", path, "--beam", "1", "--max-len-a", "0", "--max-len-b", "11", "--cpu")
+    hypotheses = dict(line[2:].split("\t", 1) for line in generated.stdout.splitlines() if line.startswith("H-"))
+    for number, row in enumerate(translated):
+        symbols = hypotheses[str(number)].split("\t")[1].split()
+        found = [vocabulary.dictionary[i] for i in row.tolist()[1:] if i not in (1, 2)]
+        assert found[:11] == symbols  # fairseq ends the longest with </s>
+    checkpoint = Checkpoint(path, may_translate=True)
+    tokens = batch["input_ids"]
+    with torch.no_grad():
+        scores = model(tokens, attention_mask=batch["attention_mask"], decoder_input_ids=tokens).logits
+    torch.testing.assert_close(scores[tokens.ne(1)], checkpoint.logits(tokens)[tokens.ne(1)], atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "flags", "said"),
+    [
+        ("rope", "", r"no model of translation in transformers .* is the same; the nearest, .*, has other positions"),
+        ("absolute", "", "the nearest, BART, has other layernorm_embedding"),
+    ],
+)
+def test_what_has_no_equivalent(scheme, flags, said, trained, tmp_path):
+    with pytest.raises(InputError, match=said):
+        export(Options(path=trained(scheme, flags), out=tmp_path / "export"))
+    assert not (tmp_path / "export").exists()
