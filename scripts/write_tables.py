@@ -16,10 +16,11 @@ from tabulate import tabulate
 from fairseq_posenc.base import ownership
 from fairseq_posenc.base.plotting import save
 from fairseq_posenc.base.record import DIVERGED, FINISHED, FORMAT, RESULT, read_object
+from fairseq_posenc.huggingface import translation
 from fairseq_posenc.huggingface.conversion import choose
 from fairseq_posenc.huggingface.types.base import Head
 from fairseq_posenc.plugin.models.building import complete, dictionary_of, encoder_config, parse
-from fairseq_posenc.plugin.options.option_set import ENCODER_OPTIONS, LANGUAGE_MODEL_OPTIONS
+from fairseq_posenc.plugin.options.option_set import ENCODER_OPTIONS, LANGUAGE_MODEL_OPTIONS, TRANSLATION_OPTIONS
 from fairseq_posenc.study.analyze import models
 from fairseq_posenc.study.catalogue import pictures
 from fairseq_posenc.study.catalogue.listing import COLUMNS, as_markdown, find
@@ -216,10 +217,16 @@ EXPORTS = (  # architectures, and flags of fairseq-train
     "transformer_lm_rope --decoder-normalize-before",
     f"transformer_lm_rope --decoder-normalize-before {LLAMA}",
     "transformer_lm_alibi --decoder-normalize-before --layernorm-embedding --activation-fn gelu_accurate",
+    "transformer_sinusoidal",
+    f"transformer_sinusoidal {NORM_FIRST}",
+    f"transformer_sinusoidal {NORM_FIRST} --sinusoidal-layout fairseq",
+    "transformer_absolute --layernorm-embedding",
+    f"transformer_absolute --layernorm-embedding {NORM_FIRST}",
+    f"transformer_absolute {NORM_FIRST}",
     "roberta_tisa",
     "transformer_lm_rope",
 )
-"""The rows of the table of exports; tests/huggingface/test_native_classes.py exports each."""
+"""The rows of the table of exports; tests/huggingface/test_native_classes.py and test_translation.py export each."""
 OF_5 = ("EuroBert", "JinaEmbeddingsV3", "NomicBert")
 """Beginnings of the names of classes that transformers 4.57 lacks."""
 SERVERS = {  # by the beginnings of the names of classes, as their documentation lists them, looked up on 27 November 2026
@@ -230,15 +237,22 @@ SERVERS = {  # by the beginnings of the names of classes, as their documentation
 }
 
 
+def is_translation(row: str) -> bool:
+    """Return whether a row of :data:`EXPORTS` is a model of translation."""
+    return row.startswith("transformer_") and not row.startswith("transformer_lm_")
+
+
 def exported_class(row: str, *sizes: str) -> str:
     """Return the class that an untrained model of an architecture with flags is exported to."""
     arch, *flags = row.split()
-    causal = arch.startswith("transformer_lm")
-    task = "language_modeling" if causal else "masked_lm"
-    cfg = parse(["DATA", "--task", task, "--tokens-per-sample", "512", "--arch", arch, *flags, *sizes])
-    options = complete(cfg.model, cfg.task, LANGUAGE_MODEL_OPTIONS if causal else ENCODER_OPTIONS)
-    dictionary = dictionary_of(16)
-    encoder = encoder_config(options, dictionary, LANGUAGE_MODEL_OPTIONS if causal else ENCODER_OPTIONS)
+    causal, translates = arch.startswith("transformer_lm_"), is_translation(row)
+    of_kind = LANGUAGE_MODEL_OPTIONS if causal else TRANSLATION_OPTIONS if translates else ENCODER_OPTIONS
+    length = [] if translates else ["--tokens-per-sample", "512"]
+    cfg = parse(["DATA", "--task", of_kind.task, *length, "--arch", arch, *flags, *sizes])
+    options, dictionary = complete(cfg.model, cfg.task, of_kind), dictionary_of(16)
+    encoder = encoder_config(options, dictionary, of_kind)
+    if translates:
+        return translation.choose(encoder).model
     head = Head("CausalLM" if causal else "MaskedLM", True, None, "tanh", 0.0)
     kind, *_ = choose(encoder, {}, head, {"vocab_size": len(dictionary)}, dictionary)
     return kind.model_class(head.kind).__name__
@@ -250,7 +264,7 @@ def exports() -> str:
     for row in EXPORTS:
         name = exported_class(row)
         own = name.startswith("Posenc")
-        begins = name.rpartition("For")[0]
+        begins = name.rpartition("For")[0] or name
         served = ["yes" if begins in names else "–" for names in SERVERS.values()]
         old = "–" if begins in OF_5 else "yes"
         lines.append([f"`{row}`", f"`{name}`", "needed" if own else "no", old, *served])

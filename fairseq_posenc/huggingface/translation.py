@@ -14,6 +14,7 @@ from transformers import AutoConfig
 from ..base.errors import InputError
 from ..core.transformer import EncoderConfig
 from ..plugin.checkpoint.checkpoint import Checkpoint
+from ..plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
 from ..plugin.checkpoint.state_dict import StateDict
 from .conversion import Exported
 from .new_positions import differing
@@ -78,7 +79,8 @@ def to_transformers(checkpoint: Checkpoint) -> Exported:
             f"{checkpoint.path} has other word embeddings for the source than for the target, and an export has one vocabulary: "
             "train with --share-all-embeddings"
         )
-    kind = _choose(checkpoint)
+    with config_errors_as_input_errors(checkpoint.path):
+        kind = choose(config)
     sizes = {"layers": config.layers, "attention_heads": config.heads, "ffn_dim": config.ffn_dim, "layerdrop": config.layerdrop}
     both = {f"{stack}_{name}": value for name, value in sizes.items() for stack in ("encoder", "decoder")}
     eos = dictionary.eos()
@@ -102,8 +104,13 @@ def to_transformers(checkpoint: Checkpoint) -> Exported:
     return Exported(model.eval(), kind.title, [], False, "")
 
 
-def _choose(checkpoint: Checkpoint) -> Kind:
-    config, nearest = checkpoint.config, list[tuple[bool, int, str, str]]()
+def choose(config: EncoderConfig) -> Kind:
+    """Return the type of models whose encoder is the same as this one, and whose decoder is alike.
+
+    Raises:
+        InputError: there is none.
+    """
+    nearest: list[tuple[bool, int, str, str]] = []
     sizes = ("vocab_size", "layers", "dim", "ffn_dim", "heads", "max_positions", "activation")
     for kind in KINDS:
         fields = {"scale_embeddings": config.scale_embeddings, **{name: getattr(config, name) for name in sizes}, **kind.fields}
@@ -112,7 +119,7 @@ def _choose(checkpoint: Checkpoint) -> Kind:
             return kind
         nearest.append(("positions" in different, len(different), kind.title, ", ".join(different)))
     raise InputError(
-        f"{checkpoint.path}: no model of translation in transformers {transformers.__version__} is the same; the nearest, "
+        f"no model of translation in transformers {transformers.__version__} is the same; the nearest, "
         "{2}, has other {3}".format(*min(nearest))
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import readme
 import torch
 import transformers
 from cases import thorough_but
@@ -17,20 +19,14 @@ from fairseq_posenc.huggingface.export_command import Options
 from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.text.vocabulary import load_vocabulary, train
 
-WORDS = "one two three four five six seven eight".split()
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
 SIZES = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2 --max-source-positions 40"
 TRAINING = """--task translation --optimizer adam --lr 1e-2 --max-tokens 200 --max-update 8 --max-target-positions 40 --cpu
-    --num-workers 0 --no-epoch-checkpoints --disable-validation --share-all-embeddings"""
+    --num-workers 0 --no-epoch-checkpoints --disable-validation"""
 PREPARE = Path(__file__).parents[2] / "examples" / "translation" / "prepare.py"
-BEFORE, LAYERNORM = "--encoder-normalize-before", "--layernorm-embedding"
-CASES = {
-    "MarianMTModel": ("sinusoidal", "--decoder-layers 3"),
-    "PegasusForConditionalGeneration": ("sinusoidal", BEFORE),
-    "M2M100ForConditionalGeneration": ("sinusoidal", f"{BEFORE} --sinusoidal-layout fairseq"),
-    "BartForConditionalGeneration": ("absolute", f"{LAYERNORM} --activation-fn gelu"),
-    "MBartForConditionalGeneration": ("absolute", f"{LAYERNORM} {BEFORE}"),
-    "BlenderbotForConditionalGeneration": ("absolute", f"{BEFORE} --no-scale-embedding"),
-}
+WRITTEN = runpy.run_path(str(readme.ROOT / "scripts" / "write_tables.py"))
+ROWS = {WRITTEN["exported_class"](row): row for row in WRITTEN["EXPORTS"] if WRITTEN["is_translation"](row)}
+OTHERS = {"MarianMTModel": "--decoder-layers 3", "BartForConditionalGeneration": "--activation-fn gelu --no-scale-embedding"}
 
 
 @pytest.fixture(scope="module")
@@ -50,17 +46,18 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def trained(data, run, tmp_path):
-    def trained(scheme: str, flags: str) -> Path:
-        arguments = f"{data} --arch transformer_{scheme}_tiny {flags} {SIZES} {TRAINING} --save-dir {tmp_path / 'run'}"
+    def trained(row: str, sharing: str = "--share-all-embeddings") -> Path:
+        arch, _, flags = row.partition(" ")
+        arguments = f"{data} --arch {arch}_tiny {flags} {SIZES} {TRAINING} {sharing} --save-dir {tmp_path / 'run'}"
         run("fairseq-train", *arguments.split())
         return tmp_path / "run" / "checkpoint_last.pt"
 
     return trained
 
 
-@pytest.mark.parametrize("name", thorough_but(["MarianMTModel", "BartForConditionalGeneration"], [*CASES]))
+@pytest.mark.parametrize("name", thorough_but(OTHERS, [*ROWS]))
 def test_an_export_translates_as_the_checkpoint(name, data, trained, tmp_path, run, capsys):
-    path = trained(*CASES[name])
+    path = trained(f"{ROWS[name]} {OTHERS.get(name, '')}")
     export(Options(path=path, out=tmp_path / "export"))
     assert f"{name}\n" not in (said := capsys.readouterr().out)
     assert f"export: {name}, transformers' own class" in said
@@ -87,13 +84,18 @@ def test_an_export_translates_as_the_checkpoint(name, data, trained, tmp_path, r
 
 
 @pytest.mark.parametrize(
-    ("scheme", "flags", "said"),
+    ("row", "sharing", "said"),
     [
-        ("rope", "", r"no model of translation in transformers .* is the same; the nearest, .*, has other positions"),
-        ("absolute", "", "the nearest, BART, has other layernorm_embedding"),
+        ("transformer_sinusoidal", "--share-decoder-input-output-embed", "train with --share-all-embeddings"),
+        (
+            "transformer_rope",
+            "--share-all-embeddings",
+            "checkpoint_last.pt: no model of translation .* the nearest, .*, has other positions",
+        ),
+        ("transformer_absolute", "--share-all-embeddings", "the nearest, BART, has other layernorm_embedding"),
     ],
 )
-def test_what_has_no_equivalent(scheme, flags, said, trained, tmp_path):
+def test_what_has_no_equivalent(row, sharing, said, trained, tmp_path):
     with pytest.raises(InputError, match=said):
-        export(Options(path=trained(scheme, flags), out=tmp_path / "export"))
+        export(Options(path=trained(row, sharing), out=tmp_path / "export"))
     assert not (tmp_path / "export").exists()
