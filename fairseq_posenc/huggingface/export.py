@@ -59,7 +59,7 @@ def export(options: Options) -> dict[str, Parity]:
     data = options.data or checkpoint.vocabulary.folder
     with _replacing(out, [("CHECKPOINT", path), ("--data", data / "dict.txt")], options.overwrite) as partial:
         translates = checkpoint.translates
-        exported = translation.to_transformers(checkpoint) if translates else to_transformers(checkpoint, options.remote_code)
+        exported = (translation.to_transformers if translates else to_transformers)(checkpoint, options.remote_code)
         model = exported.model
         length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
         masked = 0 if checkpoint.is_causal or translates else MASKED

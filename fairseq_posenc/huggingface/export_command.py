@@ -8,9 +8,9 @@ The folder loads with transformers 4.57 and later, 5 included, where neither fai
 
 Where one of transformers' own classes has the same equation, the export is of that class and needs no modelling code: RoBERTa,
 ALBERT, MPNet, Jina Embeddings v3, ESM, ModernBERT, DeBERTa v2 and others; OPT, GPT-NeoX, Llama and BLOOM for language models; and
-Marian, Pegasus, M2M100, BART, mBART and Blenderbot for translation. The releases of transformers that have the class load it. Before
-the folder gets its name, both models are run on text of the data-bin. If their outputs differ by more than --tolerance, nothing is
-exported.
+Marian, Pegasus, M2M100, BART, mBART and Blenderbot for translation. The releases of transformers that have the class load it.
+Before the folder gets its name, both models are run on text of the data-bin. If their outputs differ by more than --tolerance,
+nothing is exported.
 """
 
 from dataclasses import dataclass

@@ -67,12 +67,15 @@ KINDS = (
 """The types to which models are exported; the first whose function is a model's is chosen."""
 
 
-def to_transformers(checkpoint: Checkpoint) -> Exported:
+def to_transformers(checkpoint: Checkpoint, remote_code: bool = False) -> Exported:
     """Return a checkpoint's model of translation in transformers.
 
     Raises:
-        InputError: no type has its function, or it has several tables of word embeddings.
+        InputError: no type has its function, it has several tables of word embeddings, or ``remote_code`` asks for a class of this
+            project, which has none.
     """
+    if remote_code:
+        raise InputError("--remote-code: this project has no class for translation: leave it out")
     config, options, dictionary = checkpoint.config, checkpoint.options, checkpoint.vocabulary.dictionary
     if not options.share_all_embeddings:
         raise InputError(

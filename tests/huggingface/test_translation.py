@@ -58,6 +58,8 @@ def trained(data, run, tmp_path):
 @pytest.mark.parametrize("name", thorough_but(OTHERS, [*ROWS]))
 def test_an_export_translates_as_the_checkpoint(name, data, trained, tmp_path, run, capsys):
     path = trained(f"{ROWS[name]} {OTHERS.get(name, '')}")
+    with pytest.raises(InputError, match="--remote-code"):
+        export(Options(path=path, out=tmp_path / "export", remote_code=True))
     export(Options(path=path, out=tmp_path / "export"))
     assert f"{name}\n" not in (said := capsys.readouterr().out)
     assert f"export: {name}, transformers' own class" in said
