@@ -71,8 +71,8 @@ def to_transformers(checkpoint: Checkpoint, remote_code: bool = False) -> Export
     """Return a checkpoint's model of translation in transformers.
 
     Raises:
-        InputError: no type has its function, it has several tables of word embeddings, or ``remote_code`` asks for a class of this
-            project, which has none.
+        InputError: no type has its function, it has several tables of word embeddings, or ``remote_code`` asks for a class of
+            this project, which has none.
     """
     if remote_code:
         raise InputError("--remote-code: this project has no class for translation: leave it out")
