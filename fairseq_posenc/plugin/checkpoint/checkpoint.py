@@ -176,9 +176,10 @@ class Checkpoint:
     @property
     def languages(self) -> tuple[str, str]:
         """The languages of the source and the target: those given, or inferred from the data-bin's files, as by fairseq."""
-        found = re.findall(r"^[^.]+\.([^.-]+)-([^.-]+)\.", "\n".join(sorted(os.listdir(self._folder))), re.MULTILINE)
-        if None not in (given := (self.task.source_lang, self.task.target_lang)):
+        given: tuple[Any, Any] = getattr(self.task, "source_lang", None), getattr(self.task, "target_lang", None)
+        if None not in given:
             return given
+        found = re.findall(r"^[^.]+\.([^.-]+)-([^.-]+)\.", "\n".join(sorted(os.listdir(self._folder))), re.MULTILINE)
         if not found:
             raise FileNotFoundError(f"{self._folder} has no files of two languages, such as valid.en-de.en.idx")
         return found[0]
