@@ -12,17 +12,22 @@ import readme
 import torch
 import transformers
 from cases import thorough_but
+from fairseq import tasks
+from untrained import plain
 
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.huggingface.export import export
 from fairseq_posenc.huggingface.export_command import Options
 from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
+from fairseq_posenc.plugin.checkpoint.checkpoint_file import untrained, write
+from fairseq_posenc.plugin.models.building import parse
 from fairseq_posenc.text.vocabulary import load_vocabulary, train
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
 SIZES = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --encoder-attention-heads 2 --max-source-positions 40"
 TRAINING = """--task translation --optimizer adam --lr 1e-2 --max-tokens 200 --max-update 8 --max-target-positions 40 --cpu
     --num-workers 0 --no-epoch-checkpoints --disable-validation"""
+SHARED = "--share-all-embeddings"
 PREPARE = Path(__file__).parents[2] / "examples" / "translation" / "prepare.py"
 WRITTEN = runpy.run_path(str(readme.ROOT / "scripts" / "write_tables.py"))
 ROWS = {WRITTEN["exported_class"](row): row for row in WRITTEN["EXPORTS"] if WRITTEN["is_translation"](row)}
@@ -46,9 +51,9 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def trained(data, run, tmp_path):
-    def trained(row: str, sharing: str = "--share-all-embeddings") -> Path:
+    def trained(row: str) -> Path:
         arch, _, flags = row.partition(" ")
-        arguments = f"{data} --arch {arch}_tiny {flags} {SIZES} {TRAINING} {sharing} --save-dir {tmp_path / 'run'}"
+        arguments = f"{data} --arch {arch}_tiny {flags} {SIZES} {TRAINING} {SHARED} --save-dir {tmp_path / 'run'}"
         run("fairseq-train", *arguments.split())
         return tmp_path / "run" / "checkpoint_last.pt"
 
@@ -86,18 +91,16 @@ def test_an_export_translates_as_the_checkpoint(name, data, trained, tmp_path, r
 
 
 @pytest.mark.parametrize(
-    ("row", "sharing", "said"),
+    ("arch", "sharing", "said"),
     [
         ("transformer_sinusoidal", "--share-decoder-input-output-embed", "train with --share-all-embeddings"),
-        (
-            "transformer_rope",
-            "--share-all-embeddings",
-            "checkpoint_last.pt: no model of translation .* the nearest, .*, has other positions",
-        ),
-        ("transformer_absolute", "--share-all-embeddings", "the nearest, BART, has other layernorm_embedding"),
+        ("transformer_rope", SHARED, "model.pt: no model of translation .* the nearest, .*, has other positions"),
+        ("transformer_absolute", SHARED, "the nearest, BART, has other layernorm_embedding"),
     ],
 )
-def test_what_has_no_equivalent(row, sharing, said, trained, tmp_path):
+def test_what_has_no_equivalent(arch, sharing, said, data, tmp_path):
+    cfg = parse([str(data), "--task", "translation", "--arch", f"{arch}_tiny", *SIZES.split(), sharing])
+    write(tmp_path / "model.pt", untrained(plain(cfg), tasks.setup_task(cfg.task).build_model(cfg.model)))
     with pytest.raises(InputError, match=said):
-        export(Options(path=trained(row, sharing), out=tmp_path / "export"))
+        export(Options(path=tmp_path / "model.pt", out=tmp_path / "export"))
     assert not (tmp_path / "export").exists()
