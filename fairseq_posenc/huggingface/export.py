@@ -62,7 +62,7 @@ def export(options: Options) -> dict[str, Parity]:
         exported = (translation.to_transformers if translates else to_transformers)(checkpoint, options.remote_code)
         model = exported.model
         length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
-        masked = 0 if checkpoint.is_causal or translates else MASKED
+        masked = 0 if checkpoint.has_decoder else MASKED
         side = ".{0}-{1}.{0}".format(*checkpoint.languages) if translates else ""
         batches = token_batches(data, checkpoint.vocabulary.dictionary, length, checkpoint.start, masked, side)
         model.save_pretrained(partial, max_shard_size="1TB")  # one file, of a name that is known

@@ -77,6 +77,7 @@ class Checkpoint:
         state: the parameters, under this package's names.
         is_causal: whether it is a language model that reads from left to right.
         translates: whether it is an encoder and a decoder.
+        has_decoder: whether it is either of them.
         config: the config of the encoder, or of a language model's decoder.
         positions: the expression of its positions.
         max_length: tokens of the longest sequence that the model takes: the rows of its table of positions, or almost any number.
@@ -120,17 +121,17 @@ class Checkpoint:
         family = FAMILIES.get(self.model_name)
         self.is_causal = may_be_causal and family is TRANSFORMER_LM
         self.translates = may_translate and family is TRANSFORMER
-        has_decoder = self.is_causal or self.translates
-        if family is not None and family.causal and not has_decoder:
+        self.has_decoder = self.is_causal or self.translates
+        if family is not None and family.causal and not self.has_decoder:
             raise InputError(
                 f"{path} is of the architecture {self.arch!r}, which has a decoder. Only encoders (roberta_…, albert_…, "
                 "modernbert_…) can be fine-tuned or analysed; fairseq-generate, fairseq-interactive and fairseq-eval-lm run it"
             )
         self.state: StateDict = {  # checkpoints of old releases of fairseq call their encoder decoder
-            f"en{name[2:]}" if name.startswith("decoder.") and not has_decoder else name: value
+            f"en{name[2:]}" if name.startswith("decoder.") and not self.has_decoder else name: value
             for name, value in from_stock(self._content["model"]).items()
         }
-        words = DECODER_WORDS if has_decoder else WORDS
+        words = DECODER_WORDS if self.has_decoder else WORDS
         if words not in self.state or self.state[words].dim() != 2:
             raise InputError(f"{path} is of the architecture {self.arch!r} and has no {words}: it is not a RoBERTa-like encoder")
         with config_errors_as_input_errors(path, cause):
@@ -161,7 +162,7 @@ class Checkpoint:
         advice = "Name the folder of its dictionary and tokenizer with --data-bin."
         try:
             name = f"dict.{self.languages[0]}.txt" if self.translates else DICTIONARY
-            vocabulary = Vocabulary(folder, self._with_tokenizer, not (self.is_causal or self.translates), name)
+            vocabulary = Vocabulary(folder, self._with_tokenizer, not self.has_decoder, name)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{self.path} was trained on {data}, and {sentence(error)}. {advice}") from error
         if self.config.vocab_size != (size := len(vocabulary.dictionary)):
@@ -193,7 +194,7 @@ class Checkpoint:
     def start(self) -> int:
         """What stands before the first word of a text: ``<s>``, or for a decoder ``</s>``."""
         dictionary = self.vocabulary.dictionary
-        return dictionary.eos() if self.is_causal or self.translates else dictionary.bos()
+        return dictionary.eos() if self.has_decoder else dictionary.bos()
 
     @property
     def heads(self) -> list[str]:
@@ -203,7 +204,7 @@ class Checkpoint:
     @cached_property
     def head(self) -> Head:
         """The head that was named, or the default; raises InputError if it does not exist, or several do and none was named."""
-        if self.is_causal or self.translates:
+        if self.has_decoder:
             return Head("CausalLM" if self.is_causal else "Seq2SeqLM")
         if f"{SPANS}weight" in self.state:
             return Head("QuestionAnswering")
