@@ -1,1 +1,1 @@
-"""Checkpoint files: reading without running code from them, their content and names of parameters."""
+"""Checkpoint files: reading without running code from them, their content, and the models that they hold in plain PyTorch."""
