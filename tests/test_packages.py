@@ -23,14 +23,14 @@ PACKAGE = Path(fairseq_posenc.__file__).parent
 DESIGN = (readme.ROOT / "docs" / "design.md").read_text("utf-8")
 FLOORS = {  # each imports only those above it; then the most lines of code that it may have
     "base": 700,
-    "core": 4_960,
+    "core": 4_955,
     "text": 1_910,
-    "plugin": 5_460,
+    "plugin": 5_465,
     "huggingface": 2_510,
     "study": 6_190,
     "entry points": 370,  # cli, train, and the package itself, which import what they start
 }
-MAX_CODE_LINES = 22_075
+MAX_CODE_LINES = 22_070
 """Lines of code of the package, without docstrings, comments and blank lines; what a change adds is taken from elsewhere."""
 MAX_EDGES = {"between floors": 20, "within floors": 45}
 """Pairs of floors, or of units of one floor, of which one imports the other."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -95,7 +96,7 @@ def choose(
         The type, the configuration, the parameters in the form that they have there, and the reason for this project's own.
     """
     types = CAUSAL_TYPES if head.kind in CAUSAL else MODEL_TYPES
-    nearest: list[tuple[bool, int, str, str]] = []
+    tried: list[tuple[str, list[str]]] = []
     for kind in () if remote_code else dict.fromkeys(types.values()):
         if not kind.title or head.kind not in kind.heads or not hasattr(kind.library, f"{kind.prefix}For{head.kind}"):
             continue
@@ -110,14 +111,20 @@ def choose(
                 continue
             if not different:
                 return kind, config, values, ""
-            nearest.append(("positions" in different, len(different), kind.title, ", ".join(different)))
+            tried.append((kind.title, different))
     reason = "--remote-code was given"
     if not remote_code:
         reason = f"no class of transformers {transformers.__version__} is the same model"
-        reason += "; the nearest, {2}, has other {3}".format(*min(nearest)) if nearest else ""
+        reason += f"; {nearest(tried)}" if tried else ""
     own, tied = types[PosencConfig.model_type], _tied(state)
     config = own.new_config(encoder, {**options, "tie_word_embeddings": tied, **(own.describe(encoder, head) or {})})
     return own, config, state, reason
+
+
+def nearest(tried: Sequence[tuple[str, list[str]]]) -> str:
+    """Return in words, of the titles of types and the fields by which each differs from a model, the type that is nearest."""
+    _, _, title, different = min(("positions" in fields, len(fields), title, ", ".join(fields)) for title, fields in tried)
+    return f"the nearest, {title}, has other {different}"
 
 
 def _tied(state: StateDict) -> bool:

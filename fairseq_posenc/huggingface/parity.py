@@ -58,7 +58,7 @@ def token_batches(
     """Return a few batches (B, n) of a data-bin's text: ``start``, sentences that end in ``</s>``, ``<mask>``, padding.
 
     The samples of a batch grow up to ``length``. They are spread over the split ``valid``, or ``train`` if there is no ``valid``,
-    and are the same each time.
+    and are the same each time. ``side`` follows the split in the names of the files of two languages, as in ``valid.en-de.en``.
 
     Raises:
         FileNotFoundError: the folder has neither.
@@ -68,13 +68,13 @@ def token_batches(
     if split is None:
         raise FileNotFoundError(
             f"{data} has neither {' nor '.join(f'{split}.bin and .idx' for split in splits)}, on whose sentences the two models "
-            "are compared: "
-            "name the data-bin that the checkpoint was trained on"
+            "are compared: name the data-bin that the checkpoint was trained on"
         )
-    ids, starts = read(data / split, dictionary)
+    ids, offsets = read(data / split, dictionary)
     generator = torch.Generator().manual_seed(0)
     samples = []
-    for i, place in enumerate(starts[np.linspace(0, len(starts) - 1, num=BATCHES * SAMPLES, dtype=np.int64)].tolist()):
+    items = np.linspace(0, len(offsets) - 1, num=BATCHES * SAMPLES, dtype=np.int64)
+    for i, place in enumerate((offsets[items] // ids.itemsize).tolist()):
         count = max(1, length * (i % SAMPLES + 1) // SAMPLES - 1)
         words = torch.from_numpy(ids.take(range(place, place + count), mode="wrap").astype(np.int64))
         masked = (torch.rand(len(words), generator=generator) < share) & words.ne(dictionary.eos())

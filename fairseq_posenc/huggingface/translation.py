@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 import transformers
-from torch import Tensor
+from torch.nn.functional import pad
 from transformers import AutoConfig
 
 from ..base.errors import InputError
@@ -16,7 +15,7 @@ from ..core.transformer import EncoderConfig
 from ..plugin.checkpoint.checkpoint import Checkpoint
 from ..plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
 from ..plugin.checkpoint.state_dict import StateDict
-from .conversion import Exported
+from .conversion import Exported, nearest
 from .new_positions import differing
 from .types.base import their_activation
 
@@ -113,18 +112,15 @@ def choose(config: EncoderConfig) -> Kind:
     Raises:
         InputError: there is none.
     """
-    nearest: list[tuple[bool, int, str, str]] = []
+    tried: list[tuple[str, list[str]]] = []
     sizes = ("vocab_size", "layers", "dim", "ffn_dim", "heads", "max_positions", "activation")
     for kind in KINDS:
         fields = {"scale_embeddings": config.scale_embeddings, **{name: getattr(config, name) for name in sizes}, **kind.fields}
-        different = differing(replace(config, attention_backend="auto"), EncoderConfig(**fields))
+        different = differing(config, EncoderConfig(**fields))
         if not different:
             return kind
-        nearest.append(("positions" in different, len(different), kind.title, ", ".join(different)))
-    raise InputError(
-        f"no model of translation in transformers {transformers.__version__} is the same; the nearest, "
-        "{2}, has other {3}".format(*min(nearest))
-    )
+        tried.append((kind.title, different))
+    raise InputError(f"no model of translation in transformers {transformers.__version__} is the same; {nearest(tried)}")
 
 
 def _renamed(state: StateDict, config: EncoderConfig, kind: Kind) -> StateDict:
@@ -140,7 +136,7 @@ def _renamed(state: StateDict, config: EncoderConfig, kind: Kind) -> StateDict:
     for name, value in state.items():
         if name.endswith("positions.absolute.weight"):
             value = value * math.sqrt(config.dim) if config.scale_embeddings else value
-            name, value = name.replace("positions.absolute", "embed_positions"), _padded(value, kind.unused)
+            name, value = name.replace("positions.absolute", "embed_positions"), pad(value, (0, 0, kind.unused, 0))
         elif name == "decoder.output_projection.weight":
             renamed["lm_head.weight"] = value[:, order]
             continue
@@ -150,7 +146,3 @@ def _renamed(state: StateDict, config: EncoderConfig, kind: Kind) -> StateDict:
             value = value[:, order]
         renamed[f"model.{name}"] = value
     return renamed
-
-
-def _padded(table: Tensor, rows: int) -> Tensor:
-    return torch.nn.functional.pad(table, (0, 0, rows, 0))

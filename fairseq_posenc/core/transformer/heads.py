@@ -88,11 +88,3 @@ class SpanHead(nn.Module):
     def forward(self, features: Tensor, masked_tokens: Tensor | None = None) -> Tensor:
         """(B, n, D) -> (B, n, 2)."""
         return self.span(features)
-
-    def upgrade_state_dict_named(self, state: dict[str, Tensor], name: str) -> None:
-        """Replace the language model's head of a pretrained checkpoint by this one, as fairseq asks."""
-        values = {f"{name}.{key}": value for key, value in self.state_dict().items()}
-        for key in [key for key in state if key.startswith(f"{name}.") and key not in values]:
-            del state[key]
-        for key, value in values.items():
-            state.setdefault(key, value)

@@ -50,6 +50,18 @@ class SquadConfig(FairseqDataclass):
     seed: int = II("common.seed")
 
 
+class SquadHead(SpanHead):
+    """The head of a model in training, which may start from a checkpoint of pretraining."""
+
+    def upgrade_state_dict_named(self, state: dict[str, Tensor], name: str) -> None:
+        """Replace the language model's head of a pretrained checkpoint by this one, as fairseq asks."""
+        values = {f"{name}.{key}": value for key, value in self.state_dict().items()}
+        for key in [key for key in state if key.startswith(f"{name}.") and key not in values]:
+            del state[key]
+        for key, value in values.items():
+            state.setdefault(key, value)
+
+
 @register_task("squad", dataclass=SquadConfig)
 class SquadTask(PackingTask):
     """Trains a model to predict the first and the last token of answers, with the criterion ``squad``."""
@@ -104,7 +116,7 @@ class SquadTask(PackingTask):
         with open_dict(cfg):
             cfg.max_positions = self.cfg.max_positions
         model = super().build_model(cfg, from_checkpoint)
-        model.encoder.lm_head = SpanHead(model.args.encoder_embed_dim)
+        model.encoder.lm_head = SquadHead(model.args.encoder_embed_dim)
         return model
 
 

@@ -41,10 +41,7 @@ from .state_dict import (
     load_into,
 )
 from .stock import from_stock, our_options
-from .trust import Untrusted, user_dir
-
-STOCK = "roberta"
-"""fairseq's name of its own model."""
+from .trust import OURS, Untrusted, user_dir
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,7 @@ class Checkpoint:
             self.task, self.given = self.section("task"), self.section("model")
             self.arch = str(getattr(self.given, "_name", None) or self.given.arch)
             self.model_name = _model_name(self.arch)
-        if self.model_name not in (STOCK, *FAMILIES):
+        if self.model_name not in {*OURS, *FAMILIES}:
             raise Untrusted(
                 f"{cause}{path} names the model {self.arch!r}, which is none of this package's, nor fairseq's RoBERTa"
             )
@@ -153,7 +150,7 @@ class Checkpoint:
     @property
     def is_stock(self) -> bool:
         """Whether it is fairseq's own RoBERTa."""
-        return self.model_name == STOCK
+        return self.model_name in OURS
 
     @cached_property
     def vocabulary(self) -> Vocabulary:

@@ -88,12 +88,12 @@ def flops_per_token(model: nn.Module, n: int) -> int:
 
     Layers that share weights count each time. Word embeddings, output layers and positions are left out.
     """
-    stacks = [module for module in model.modules() if isinstance(module, Stack)]
-    layers = [(layer.parameters(), stack.config.dim) for stack in stacks for layer in stack.layers_in_order]
-    sizes = [
-        (sum(getattr(weight, "ds_numel", weight.numel()) for weight in weights), dim) for weights, dim in layers
-    ]  # ZeRO's own
-    return sum(6 * size + 12 * n * dim for size, dim in sizes)
+    flops = 0
+    for stack in (module for module in model.modules() if isinstance(module, Stack)):
+        for layer in stack.layers_in_order:
+            weights = sum(getattr(weight, "ds_numel", weight.numel()) for weight in layer.parameters())  # ZeRO's, or PyTorch's
+            flops += 6 * weights + 12 * n * stack.config.dim
+    return flops
 
 
 def updates_of(steps: str) -> range:

@@ -91,7 +91,7 @@ class DatabinWriter:
 
 
 def read(prefix: str | Path, dictionary: Dictionary | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of all items, one after another, and where each item begins, from the disk.
+    """Return the ids of all items, one after another, and the byte at which each item begins; both stay on the disk.
 
     Raises:
         InputError: the two files are damaged, do not belong together or are empty, or an id is not in the dictionary.
@@ -133,4 +133,4 @@ def read(prefix: str | Path, dictionary: Dictionary | None = None) -> tuple[np.n
                     "dict.txt is from another vocabulary. Prepare the data again, or copy dict.txt again from where it was "
                     "prepared."
                 )
-    return ids, offsets // dtype.itemsize
+    return ids, offsets

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from torch import nn
 from world import make_english
 
-from fairseq_posenc.core.transformer.heads import SpanHead
+from fairseq_posenc.plugin.batches.squad import SquadHead
 from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.plugin.models.building import parse
 from fairseq_posenc.study.finetune.tuning import max_length
@@ -116,7 +116,7 @@ def test_the_scheme_is_named(pretrain, checkpoint):
 
 def test_span_head_keeps_its_own_weights_when_resumed():
     model = nn.Module()
-    model.head = SpanHead(4)
+    model.head = SquadHead(4)
     trained = {f"head.{name}": value + 1 for name, value in model.head.state_dict().items()}
     state = dict(trained, **{"head.dense.weight": torch.ones(4, 4)})
     model.head.upgrade_state_dict_named(state, "head")
