@@ -85,7 +85,7 @@ def comparison_of(name: str) -> tuple[Plan, list[Mapping[str, Any]], list[dict[s
     The runs of all plans are in one folder, where plans share those with the same flags.
     """
     folder = RESULTS / "english"
-    plan = read_plan(ROOT / f"examples/compare/{name}.yaml", [])
+    plan = read_plan(ROOT / f"examples/compare/{name}.yaml")
     done = [run for run in recorded(folder, "runs/*/*") if run["status"] in (FINISHED, DIVERGED)]
     flags = {scheme: plan.flags(scheme) for scheme in plan.schemes}
     done = [run for run in done if run["configuration"]["flags"] == flags.get(run["scheme"])]

@@ -23,11 +23,11 @@ PACKAGE = Path(fairseq_posenc.__file__).parent
 DESIGN = (readme.ROOT / "docs" / "design.md").read_text("utf-8")
 FLOORS = {  # each imports only those above it; then the most lines of code that it may have
     "base": 700,
-    "core": 4_955,
-    "text": 1_910,
-    "plugin": 5_465,
-    "huggingface": 2_510,
-    "study": 6_190,
+    "core": 4_960,
+    "text": 1_900,
+    "plugin": 5_475,
+    "huggingface": 2_500,
+    "study": 6_180,
     "entry points": 370,  # cli, train, and the package itself, which import what they start
 }
 MAX_CODE_LINES = 22_070

@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from argparse import Namespace
 from importlib.util import find_spec
 
 import pytest
 import readme
+import torch
 import yaml
 from glue_files import write_task
 from squad_files import write_squad
@@ -16,7 +18,7 @@ SIZES = "--encoder-embed-dim 32 --encoder-ffn-embed-dim 64 --encoder-attention-h
 TRAINING = f"""--task masked_lm --criterion masked_lm --tokens-per-sample 32 --cpu --optimizer adam --lr 1e-3 --max-update 2
     --batch-size 4 --num-workers 0 --no-epoch-checkpoints --arch roberta_posenc_tiny --positions absolute+slope {SIZES}"""
 PLAN = {
-    "schemes": {"none": None},
+    "schemes": {"none": None, "slope": None},
     "budget": {"updates": 2},
     "learning_rates": [1e-3],
     "seeds": 1,
@@ -35,7 +37,7 @@ COMMANDS = {
     "tasks": "--out tasks --tasks copy --schemes absolute+slope --updates 1",
     "glue": "--data glue --checkpoint run --tasks RTE,SST-2 --lrs 1e-3 --seeds 1 --epochs 1 --jobs 2 --out tuned",
     "squad": "--data squad --version 1.1 --checkpoint run --lrs 1e-3 --epochs 1 --max-question-length 8 --out spans",
-    "compare": "plan.yaml --data BIN --out compared --add slope",
+    "compare": "plan.yaml --data BIN --out compared",
     "pairs": "run --data pairs.csv --out paired",
     "report": "tuned",
     "export-hf": "run --out exported",
@@ -100,6 +102,14 @@ def test_every_command(name, folder, world, run):
     assert "Traceback" not in ran.stdout
 
 
+@pytest.mark.parametrize("name", ["my_schemes/__init__.py", "json"])
+def test_what_is_no_package_of_its_own_is_refused(name, folder, run):
+    (folder / "json").mkdir(exist_ok=True)
+    ran = run("fairseq-posenc", "--user-dir", name, "schemes", cwd=folder, check=False)
+    assert ran.returncode == 2
+    assert f"--user-dir {name}: " in ran.stdout.splitlines()[-1]
+
+
 def test_after_the_name_of_the_command(folder, run):
     assert "λ_h |j-i|" in run("fairseq-posenc", "schemes", "slope", "--user-dir", "my_schemes", cwd=folder).stdout
 
@@ -120,6 +130,17 @@ def test_without_fairseq(name, said, folder):
     )
     assert ran.returncode == 2 * bool(said), ran.stderr
     assert said in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "content", [{"args": Namespace(arch="roberta_base")}, {"cfg": {"model": {"_name": "roberta_base"}, "task": {}}}]
+)
+def test_what_needs_fairseq_says_so(content, tmp_path):
+    torch.save({"model": {"w": torch.zeros(1)}, **content}, tmp_path / "old.pt")
+    arguments = [sys.executable, "-c", WITHOUT_FAIRSEQ, "export-hf", tmp_path / "old.pt", "--out", tmp_path / "out"]
+    ran = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "needs fairseq" in ran.stderr
 
 
 @pytest.mark.parametrize("name", ["export-hf", "extrapolate", "grow", "squad"])

@@ -62,7 +62,8 @@ class _Positional(nn.Module):
     def _terms(self, window: Window, layer: int, x: Tensor | None = None) -> Terms:
         if not 0 <= layer < self.layers:
             raise FieldError(f"`layer` {layer}: there are {self.layers} `layers`, from 0")
-        return self.positions.terms(window).of(layer, torch.empty(0) if x is None else x)
+        x = torch.empty(1, 0, 0) if x is None else x
+        return self.positions.terms(window).of(layer, x[:, -window.queries :], at_keys=lambda _: (x,))
 
 
 class PositionBias(_Positional):
@@ -190,7 +191,7 @@ class PositionalAttention(_Positional):
                 of each document, padding included.
             layer: which of the layers' parameters.
             x: (batch, queries, heads * head_dim), the input of attention, after any LayerNorm before it, for
-                schemes whose terms depend on it.
+                schemes whose terms depend on it; at all keys, (batch, keys, …), for ``cable`` and ``selective_rope``.
 
         Raises:
             FieldError: a shape that does not fit, a sequence that is too long, or no x where the scheme needs one.
@@ -205,11 +206,10 @@ class PositionalAttention(_Positional):
             raise FieldError(
                 f"`positions` {self.positions.expression}: {' and '.join(readers)} reads the layer's input: give `x`"
             )
-        batch, _, queries, _ = q.shape
-        if readers and x is not None and x.shape != (batch, queries, self.heads * self.head_dim):
-            raise FieldError(f"`x` must be ({batch}, {queries}, {self.heads * self.head_dim}), and it is {tuple(x.shape)}")
-        if queries != k.shape[2] and any(scheme.reads_input and not scheme.has_causal_form for scheme in self.positions.schemes):
-            raise FieldError(f"`positions` {self.positions.expression} reads all tokens: give as many queries as keys")
+        past = any(scheme.reads_past for scheme in self.positions.schemes)
+        batch, read = len(q), (len(q), (k if past else q).shape[2], self.heads * self.head_dim)
+        if readers and x is not None and x.shape != read:
+            raise FieldError(f"`x` must be {read}, and it is {tuple(x.shape)}")
         require_padding(padding, batch, k.shape[2])
         present = None if padding is None or position_ids is None else ~padding
         first = None if present is None else present & (present.cumsum(1) == 1)  # padding may be on the left

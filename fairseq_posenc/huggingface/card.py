@@ -76,8 +76,9 @@ def card(
         eval_results=evaluation,
     )
     corpus, length = _describe(data), f"up to {usual_length(checkpoint, exported.any_length):,} tokens"
+    layers = f"{config.layers} + {checkpoint.options.decoder_layers}" if checkpoint.translates else f"{config.layers}"
     facts = {
-        "Size": f"{config.layers} layers of width {config.dim} with {config.heads} heads, {config.vocab_size:,} symbols, "
+        "Size": f"{layers} layers of width {config.dim} with {config.heads} heads, {config.vocab_size:,} symbols, "
         f"{sum(parameter.numel() for parameter in checkpoint.model.parameters()):,} parameters",
         "Sequence length": f"any; trained on {length}" if exported.any_length else length,
         "Training data": f"{tuned}, after pretraining on {corpus}" if tuned else corpus,
@@ -90,7 +91,7 @@ def card(
     }
     for result in evaluation or ():
         facts["Validation"] = f"{result.metric_type} {result.metric_value:g}"
-        if result.metric_type == "loss" and not tuned:
+        if result.metric_type == "loss" and not tuned and not getattr(checkpoint.section("criterion"), "label_smoothing", 0):
             facts["Validation"] += f" bits per predicted token (perplexity {2 ** min(result.metric_value, 99):.4g})"
     kind, inputs = KINDS.get(checkpoint.head.kind, ("encoder", "masks and padding"))
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items() if value)

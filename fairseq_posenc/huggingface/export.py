@@ -63,8 +63,8 @@ def export(options: Options) -> dict[str, Parity]:
         model = exported.model
         length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
         masked = 0 if checkpoint.has_decoder else MASKED
-        side = ".{0}-{1}.{0}".format(*checkpoint.languages) if translates else ""
-        batches = token_batches(data, checkpoint.vocabulary.dictionary, length, checkpoint.start, masked, side)
+        sides = [form.format(*checkpoint.languages) for form in (".{0}-{1}.{0}", ".{1}-{0}.{0}")] if translates else [""]
+        batches = token_batches(data, checkpoint.vocabulary.dictionary, length, checkpoint.start, masked, sides)
         model.save_pretrained(partial, max_shard_size="1TB")  # one file, of a name that is known
         for weights in partial.glob("*.safetensors"):  # safetensors makes them readable by their owner only
             shutil.copymode(partial / "config.json", weights)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,17 +53,17 @@ def head_output(output: Any) -> Tensor:
 
 
 def token_batches(
-    data: Path, dictionary: Dictionary, length: int, start: int = 0, share: float = MASKED, side: str = ""
+    data: Path, dictionary: Dictionary, length: int, start: int = 0, share: float = MASKED, sides: Iterable[str] = ("",)
 ) -> list[Tensor]:
     """Return a few batches (B, n) of a data-bin's text: ``start``, sentences that end in ``</s>``, ``<mask>``, padding.
 
     The samples of a batch grow up to ``length``. They are spread over the split ``valid``, or ``train`` if there is no ``valid``,
-    and are the same each time. ``side`` follows the split in the names of the files of two languages, as in ``valid.en-de.en``.
+    and are the same each time. One of ``sides`` follows the split in the names of files of languages, as in ``valid.en-de.en``.
 
     Raises:
         FileNotFoundError: the folder has neither.
     """
-    splits = [f"{split}{side}" for split in ("valid", "train")]
+    splits = [f"{split}{side}" for split in ("valid", "train") for side in sides]
     split = next((split for split in splits if all(file.exists() for file in files_of(data / split))), None)
     if split is None:
         raise FileNotFoundError(

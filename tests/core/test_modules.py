@@ -38,6 +38,12 @@ def attention_of(positions: str, **options) -> PositionalAttention:
     return far_from_zero(PositionalAttention(positions, HEADS, HEAD_DIM, max_positions=N, **options)).eval()
 
 
+@pytest.mark.parametrize("positions", ["cable+relative_logits(input=hidden)", "selective_rope"])
+def test_the_last_queries_of_schemes_that_read_the_past(positions):
+    attention, (q, k, v), x = attention_of(positions, causal=True), q_k_v(), torch.randn(BATCH, N, HEADS * HEAD_DIM)
+    torch.testing.assert_close(attention(q[:, :, -2:], k, v, x=x), attention(q, k, v, x=x)[:, :, -2:])
+
+
 @pytest.mark.parametrize("positions", [*ATTENTION, "rope | none", "tisa(kernels=2)+shaw"])
 def test_attention_is_that_of_the_encoder(positions):
     """The parameters of an encoder, and what its projections make of its layers' inputs, padding included."""
@@ -177,7 +183,7 @@ def test_both_can_be_exported_with_a_dynamic_length():
         (lambda: PositionBias("absolute+tisa", HEADS), "absolute is added .*Encoder"),
         (lambda: PositionBias("floater", HEADS), "floater: .*Encoder"),
         (lambda: PositionalAttention("deberta", HEADS, 4, position_options={"deberta_projections": "content"}), "Encoder"),
-        (lambda: PositionalAttention("cable", HEADS, 4, causal=True), "cable .*causal"),
+        (lambda: PositionalAttention("cable(gates=2)", HEADS, 4, causal=True), "cable .*causal"),
         (lambda: PositionalAttention("tisa", HEADS, 4, dropout=2), "dropout"),
         (lambda: PositionalAttention("tisa", 0, 4), "heads"),
         (lambda: PositionalAttention("m4", HEADS, 4, backend="sdpa"), "attention_backend"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,13 +64,14 @@ def trained(data, run, tmp_path):
 @pytest.mark.parametrize("name", thorough_but(OTHERS, [*ROWS]))
 def test_an_export_translates_as_the_checkpoint(name, data, trained, tmp_path, run, capsys):
     path = trained(f"{ROWS[name]} {OTHERS.get(name, '')}")
-    with pytest.raises(InputError, match="--remote-code"):
-        export(Options(path=path, out=tmp_path / "export", remote_code=True))
+    for wrong in ({"remote_code": True}, {"head": "other"}):
+        with pytest.raises(InputError, match=f"--{next(iter(wrong)).replace('_', '-')}"):
+            export(Options(path=path, out=tmp_path / "export", **wrong))
     export(Options(path=path, out=tmp_path / "export"))
-    assert f"{name}\n" not in (said := capsys.readouterr().out)
-    assert f"export: {name}, transformers' own class" in said
+    assert f"export: {name}, transformers' own class" in capsys.readouterr().out
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "export", trust_remote_code=False).eval()
     assert type(model).__name__ == name
+    assert not model.generation_config.encoder_no_repeat_ngram_size  # it may copy
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "export")
     lines = (data.parent / "test.en").read_text().splitlines()
     batch = tokenizer(lines, return_tensors="pt", padding=True)
@@ -88,6 +90,29 @@ def test_an_export_translates_as_the_checkpoint(name, data, trained, tmp_path, r
     with torch.no_grad():
         scores = model(tokens, attention_mask=batch["attention_mask"], decoder_input_ids=tokens).logits
     torch.testing.assert_close(scores[tokens.ne(1)], checkpoint.logits(tokens)[tokens.ne(1)], atol=2e-5, rtol=1e-5)
+
+
+def test_the_other_direction_of_a_data_bin(data, tmp_path):
+    flags = f"--task translation -s de -t en --arch transformer_sinusoidal_tiny {SIZES} {SHARED}"
+    cfg = parse([str(data), *flags.split()])
+    content = untrained(plain(cfg), tasks.setup_task(cfg.task).build_model(cfg.model))
+    content["cfg"]["criterion"] = {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1}
+    write(tmp_path / "model.pt", content | {"extra_state": {"val_loss": 3.0}})
+    export(Options(path=tmp_path / "model.pt", out=tmp_path / "export"))
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert "2 + 2 layers" in card
+    assert "loss 3 |" in card  # smoothed, and so no number of bits
+
+
+def test_vocabularies_of_two_sizes(data, tmp_path):
+    folder = shutil.copytree(data, tmp_path / "data-bin")
+    (folder / "dict.de.txt").write_text((folder / "dict.en.txt").read_text() + "other 1\n")
+    cfg = parse([str(folder), "--task", "translation", "--arch", "transformer_sinusoidal_tiny", *SIZES.split()])
+    write(tmp_path / "model.pt", untrained(plain(cfg), tasks.setup_task(cfg.task).build_model(cfg.model)))
+    checkpoint = Checkpoint(tmp_path / "model.pt", may_translate=True)
+    assert checkpoint.logits(torch.tensor([[4, 5, 2]])).shape[-1] == checkpoint.config.vocab_size + 1
+    with pytest.raises(InputError, match="--share-all-embeddings"):
+        export(Options(path=tmp_path / "model.pt", out=tmp_path / "export"))
 
 
 @pytest.mark.parametrize(

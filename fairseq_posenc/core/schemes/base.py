@@ -104,8 +104,9 @@ class Scheme(nn.Module):
     parallelisable: ClassVar[bool] = True  # all positions at once, no recursion along the sequence
     keeps_float32: ClassVar[bool] = False  # rounding parameters once would change far positions much, as in p·θ
     alone: ClassVar[bool] = True  # means something without another scheme
-    has_causal_form: ClassVar[bool] = True  # with which a cache of keys agrees
+    has_causal_form: bool = True  # with which a cache of keys agrees
     reads_input: bool = False  # has its terms from :meth:`input_terms`
+    reads_past: ClassVar[bool] = False  # the input at the keys, not at the queries alone
     decays: ClassVar[tuple[str, ...]] = ()  # names of parameters, and of modules whose weight, that weight decay shrinks
     position_vectors: ClassVar[tuple[str, ...]] = ()  # names of tables (…, n, width) with a vector per position
     share_heads: ClassVar[bool] = False  # the source's own choice, where no option is given
@@ -137,7 +138,13 @@ class Scheme(nn.Module):
         return (Terms(),)
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:
-        """The terms of one layer whose attention's input at the queries is ``x``, (B, Q, D). Called where ``reads_input``."""
+        """The terms of one layer whose attention's input is ``x``. Called where ``reads_input``.
+
+        Args:
+            layer: its number.
+            window: the queries and keys.
+            x: (B, Q, D), at the queries, or (B, K, D), at the keys, where ``reads_past``.
+        """
         raise NotImplementedError
 
     def join(self, others: Sequence[Terms]) -> None:

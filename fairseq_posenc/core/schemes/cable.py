@@ -18,8 +18,9 @@ class Cable(Scheme):
     """``b_ij = -|c_i - c_j|`` with ``c_i = Σ_{t ≤ i} softplus(w·x_t + b)``, each head's own sums of attention's input x.
 
     This is ALiBi with a learned step over each word, CABLE, and the bias of the Forgetting Transformer, whose forget gate is
-    ``σ(-(w·x_t + b))``, in both directions. With ``--cable-gates 2``, keys after the query have steps of their own, ``c'``, from
-    other w and b. ``weight`` is (layers, heads, gates, D) and ``bias`` (layers, heads, gates). The steps start at ALiBi's slopes.
+    ``σ(-(w·x_t + b))``, in both directions. With ``--cable-gates 2``, which a decoder refuses, keys after the query have steps of
+    their own, ``c'``, from other w and b. ``weight`` is (layers, heads, gates, D) and ``bias`` (layers, heads, gates). The steps
+    start at ALiBi's slopes.
 
     The sums count tokens: ``position_ids`` and ``--position-sampling`` change nothing.
 
@@ -34,10 +35,9 @@ class Cable(Scheme):
         "scalar biases by offset",
         "distances that depend on the words; kept its loss at four times the length of training",
     )
-    reads_input = True
+    reads_input = reads_past = True
     interpretable = False
     decays = ("weight",)
-    has_causal_form = False
 
     @dataclass(frozen=True)
     class Options:
@@ -45,6 +45,7 @@ class Cable(Scheme):
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
+        self.has_causal_form = options.gates == 1
         self.weight = self.parameter(options.gates, settings.dim)
         self.bias = self.parameter(options.gates)
         nn.init.normal_(self.weight, std=0.02)
@@ -55,8 +56,8 @@ class Cable(Scheme):
         row = self.row_of(layer)
         weight, bias = precise(self.weight[row]), precise(self.bias[row])
         steps = F.softplus(torch.einsum("bnd,hgd->bhgn", precise(x), weight) + bias[..., None])
-        c = steps.cumsum(-1)  # (B, H, gates, n)
-        biases = -(c[..., :, None] - c[..., None, :]).abs()  # (B, H, gates, n, n)
+        c = steps.cumsum(-1)  # (B, H, gates, K)
+        biases = -(c[..., window.start :, None] - c[..., None, :]).abs()  # (B, H, gates, Q, K)
         if self.options.gates == 1:
             return Terms(biases=(biases[:, :, 0],))
         after = torch.ones(window.queries, window.keys, dtype=torch.bool, device=x.device).triu(1)

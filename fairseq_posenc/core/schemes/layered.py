@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ...base.errors import FieldError
 from ..terms import Terms, Window
 from .base import Scheme, Settings, scheme_options
-from .positions import LayerTerms, Positions, Sum, read_sum, require_meaning, sums_of
+from .positions import Change, Keep, LayerTerms, Positions, Sum, read_sum, require_meaning, sums_of
 
 
 def build(expression: str, settings: Settings, options: Mapping[str, Any] | None = None) -> Positions:
@@ -113,9 +113,9 @@ class LayeredTerms(LayerTerms):
         self._parts = parts
         self.same = False
 
-    def of(self, layer: int, x: Tensor, normalise: Callable[[Tensor], Tensor] | None = None) -> Terms:
+    def of(self, layer: int, x: Tensor, normalise: Change | None = None, at_keys: Keep | None = None) -> Terms:
         """As :meth:`LayerTerms.of`."""
-        return self._parts[layer % len(self._parts)].of(layer // len(self._parts), x, normalise)
+        return self._parts[layer % len(self._parts)].of(layer // len(self._parts), x, normalise, at_keys)
 
     def shared(self, terms: Terms) -> bool:
         """As :meth:`LayerTerms.shared`."""

@@ -274,6 +274,10 @@ def require_meaning(given: Mapping[str, Any], positions: Any) -> None:
             )
 
 
+Change = Callable[[Tensor], Tensor]
+Keep = Callable[[Tensor], tuple[Tensor, ...]]
+
+
 class LayerTerms:
     """The terms of the layers in one forward pass."""
 
@@ -289,14 +293,25 @@ class LayerTerms:
         """Whether another layer has the same terms, the same object."""
         return self.same and terms is self._fixed[0]
 
-    def of(self, layer: int, x: Tensor, normalise: Callable[[Tensor], Tensor] | None = None) -> Terms:
-        """The terms of one layer whose input at the queries is ``x``, (B, Q, D), normalised so before attention."""
+    def of(self, layer: int, x: Tensor, normalise: Change | None = None, at_keys: Keep | None = None) -> Terms:
+        """The terms of one layer.
+
+        Args:
+            layer: its number.
+            x: (B, Q, D), its input at the queries.
+            normalise: what it does to its input before attention.
+            at_keys: returns the normalised input at the keys, (B, K, D), for that at the queries; by default, they are the same.
+        """
         fixed = self._of_layer(layer)
         if not self._readers:
             return fixed
         x = sum(fixed.inputs, start=x if normalise is None else normalise(x))
         factor = self._positions.settings.factor
-        return Terms.sum([fixed, *(scheme.input_terms(layer, self._window, x) for scheme in self._readers)], factor)
+        keys = x
+        if at_keys is not None and any(scheme.reads_past for scheme in self._readers):
+            (keys,) = at_keys(x)
+        parts = [scheme.input_terms(layer, self._window, keys if scheme.reads_past else x) for scheme in self._readers]
+        return Terms.sum([fixed, *parts], factor)
 
     def projected(self, projections: Sequence[Callable[[Terms], Terms]]) -> LayerTerms:
         """The same after each layer's own projection, :meth:`Terms.project`, where there is anything to project."""

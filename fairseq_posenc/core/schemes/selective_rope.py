@@ -26,10 +26,9 @@ class SelectiveRope(Scheme):
     equation = "e = (R_{φ_i} q)·(R_{φ_j} k) / √d, φ_i = Σ_{t≤i} θ (1 + U V x_t)"
     source = "Movahedi et al. 2025, §4"
     family, advice = "rotations", "as rope, with angles that depend on the words between"
-    reads_input = True
+    reads_input = reads_past = True
     interpretable = False
     decays = ("down", "up")
-    has_causal_form = False
 
     @dataclass(frozen=True)
     class Options:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import torch
 from torch import Tensor
@@ -19,23 +19,23 @@ class Cache:
     """Keys and values of one batch that is being decoded, and the terms of the positions to come.
 
     Keys are kept as they enter the product, rotated already, or, where terms mix them, as the layers have projected them. Tables
-    are kept projected. A cache belongs to one decoder and to one batch, whose rows :meth:`select` reorders, repeats and removes.
-    ``length`` is its number of tokens.
+    are kept projected, and inputs of layers are kept whose terms depend on those at all keys. A cache belongs to one decoder and
+    to one batch, whose rows :meth:`select` reorders, repeats and removes. ``length`` is its number of tokens.
     """
 
     def __init__(self) -> None:
         self.length = 0
-        self._own: dict[int, Pair] = {}  # by layer, (B, H, length, d) each
+        self._own: dict[Hashable, tuple[Tensor, ...]] = {}  # (B, H, length, d) each, or (B, length, D)
         self._memory: dict[int, Pair] = {}  # by layer, (B, H, S, d) each
         self._terms: LayerTerms | None = None
         self._computed = 0  # how many positions the terms cover
 
-    def extend(self, layer: int, k: Tensor, v: Tensor) -> Pair:
-        """A layer's keys and values after those of new tokens (B, H, Q, d) are appended."""
-        if layer in self._own:
-            k, v = (torch.cat(pair, dim=2) for pair in zip(self._own[layer], (k, v), strict=True))
-        self._own[layer] = k, v
-        return k, v
+    def extend(self, key: Hashable, *new: Tensor) -> tuple[Tensor, ...]:
+        """What is kept under ``key``, (…, K, d) each, after that of new tokens, (…, Q, d) each, is appended."""
+        if key in self._own:
+            new = tuple(torch.cat(pair, dim=-2) for pair in zip(self._own[key], new, strict=True))
+        self._own[key] = new
+        return new
 
     def memory(self, layer: int, compute: Callable[[], Pair]) -> Pair:
         """A layer's keys and values of the encoder's states, computed once."""
@@ -54,13 +54,13 @@ class Cache:
     @property
     def rows(self) -> int:
         """The number of rows of the batch; 0 before the first step."""
-        return next((len(k) for k, _ in self._own.values()), 0)
+        return next((len(first) for first, *_ in self._own.values()), 0)
 
     def select(self, rows: Tensor, memory: bool = True) -> None:
         """Continue with these rows of the batch, as beam search chooses them: in any order, repeated or left out.
 
         Without ``memory``, the rows of the encoder's keys and values stay, since rows with the same ones are exchanged.
         """
-        for kept in (self._own, self._memory) if memory else (self._own,):
-            for layer, (k, v) in kept.items():
-                kept[layer] = k.index_select(0, rows), v.index_select(0, rows)
+        self._own = {key: tuple(x.index_select(0, rows) for x in kept) for key, kept in self._own.items()}
+        if memory:
+            self._memory = {layer: (k.index_select(0, rows), v.index_select(0, rows)) for layer, (k, v) in self._memory.items()}

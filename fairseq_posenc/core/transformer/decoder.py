@@ -92,7 +92,8 @@ class Decoder(Stack):
         for i, layer in enumerate(self.layers_in_order):
             if self.skips_layer():
                 continue
-            own = terms.of(i, x, layer.normalised)
+            at_keys = None if cache is None else partial(cache.extend, ("input", i))
+            own = terms.of(i, x, layer.normalised, at_keys)
             if bound is None or not terms.same:
                 bound = self.bind(own, Mask(causal=True), words, window.keys, transformed=True)
             attend = partial(_attend, own, bound, cache, i)

@@ -1,4 +1,4 @@
-"""The heads of encoders, which training, checkpoints and exports share."""
+"""The heads of encoders. That of classification is fairseq's own in training."""
 
 from __future__ import annotations
 

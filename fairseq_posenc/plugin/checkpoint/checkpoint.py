@@ -54,7 +54,7 @@ class Head:
 
 
 class Checkpoint:
-    """A checkpoint of one of this package's encoders or, if asked for, language models, or of fairseq's own RoBERTa.
+    """A checkpoint of one of this package's encoders, or of fairseq's own RoBERTa; if asked for, of other models of this package.
 
     Args:
         data_bin: the folder of its vocabulary; by default the data-bin that it was trained on.
@@ -75,7 +75,7 @@ class Checkpoint:
         is_causal: whether it is a language model that reads from left to right.
         translates: whether it is an encoder and a decoder.
         has_decoder: whether it is either of them.
-        config: the config of the encoder, or of a language model's decoder.
+        config: the config of the encoder, also of a model of translation, or of a language model's decoder.
         positions: the expression of its positions.
         max_length: tokens of the longest sequence that the model takes: the rows of its table of positions, or almost any number.
         inductive: whether its positions take longer texts than those of its training.
@@ -121,16 +121,16 @@ class Checkpoint:
         self.has_decoder = self.is_causal or self.translates
         if family is not None and family.causal and not self.has_decoder:
             raise InputError(
-                f"{path} is of the architecture {self.arch!r}, which has a decoder. Only encoders (roberta_…, albert_…, "
-                "modernbert_…) can be fine-tuned or analysed; fairseq-generate, fairseq-interactive and fairseq-eval-lm run it"
+                f"{path} is of the architecture {self.arch!r}, which has a decoder, and here an encoder (roberta_…, "
+                "albert_…, modernbert_…) is needed; fairseq-generate and fairseq-eval-lm run it, and export-hf exports it"
             )
         self.state: StateDict = {  # checkpoints of old releases of fairseq call their encoder decoder
             f"en{name[2:]}" if name.startswith("decoder.") and not self.has_decoder else name: value
             for name, value in from_stock(self._content["model"]).items()
         }
-        words = DECODER_WORDS if self.has_decoder else WORDS
+        words = DECODER_WORDS if self.is_causal else "encoder.embed_tokens.weight" if self.translates else WORDS
         if words not in self.state or self.state[words].dim() != 2:
-            raise InputError(f"{path} is of the architecture {self.arch!r} and has no {words}: it is not a RoBERTa-like encoder")
+            raise InputError(f"{path} is of the architecture {self.arch!r} and has no {words}: it is damaged")
         with config_errors_as_input_errors(path, cause):
             self.options = self._completed()
             core = self._described_core(*self.state[words].shape)
@@ -140,7 +140,7 @@ class Checkpoint:
         history = self._content.get("optimizer_history")
         self.updates: int | None = history[-1].get("num_updates") if history else None
         self.task_state: dict[str, Any] = self._content.get("task_state") or {}
-        self.extra_state: dict[str, Any] = self._content.get("extra_state") or {}
+        self.extra_state: dict[str, Any] = self._content["extra_state"]
 
     @cached_property
     def digest(self) -> str:
@@ -201,10 +201,10 @@ class Checkpoint:
     @cached_property
     def head(self) -> Head:
         """The head that was named, or the default; raises InputError if it does not exist, or several do and none was named."""
-        if self.has_decoder:
-            return Head("CausalLM" if self.is_causal else "Seq2SeqLM")
-        if f"{SPANS}weight" in self.state:
-            return Head("QuestionAnswering")
+        if self.has_decoder or f"{SPANS}weight" in self.state:
+            if self._head is not None and not (self.is_causal and self._head == "lm"):
+                raise InputError(f"--head {self._head}: {self.path} has a single head: leave it out")
+            return Head("CausalLM" if self.is_causal else "Seq2SeqLM" if self.translates else "QuestionAnswering")
         usual = [name for name in self.heads if name != SENTENCE_ORDER]
         if self._head is None and len(usual) > 1:
             raise InputError(f"{self.path} has the heads {', '.join(self.heads)}: name one, or lm (language model), with --head")
@@ -292,7 +292,7 @@ class Checkpoint:
     def write(self, path: Path, state: StateDict, **options: Any) -> None:
         """Write a checkpoint of the same run with other parameters and options of the model, without the optimizer's state."""
         cfg = {**self.configuration, "model": {**vars(self.options), **options}}
-        write(path, {**self._content, "args": None, "cfg": cfg, "model": state, "last_optimizer_state": None})
+        write(path, {**self._content, "args": None, "cfg": cfg, "model": state})
 
     @property
     def _kind(self) -> OptionSet:
@@ -333,7 +333,7 @@ class Checkpoint:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """Read a file whose configuration, if it has one, is a dictionary of namespaces and dictionaries."""
+    """Read a file, without the state of its optimizer; a configuration is a dictionary of namespaces and dictionaries."""
     content = load(path)
     if content.get("args") is not None:  # of a release of fairseq before 0.12, whose options fairseq turns into a configuration
         from fairseq import checkpoint_utils
@@ -343,7 +343,8 @@ def _content(path: Path) -> dict[str, Any]:
         from omegaconf import OmegaConf
 
         content["cfg"] = OmegaConf.to_container(cfg, enum_to_str=True)
-    return content
+    extra = {name: value for name, value in (content.get("extra_state") or {}).items() if not name.startswith("ema")}
+    return {**content, "extra_state": extra, "last_optimizer_state": None}
 
 
 def _model_name(arch: str) -> str:

@@ -104,7 +104,7 @@ def config_errors_as_input_errors(path: str | os.PathLike, cause: str = "") -> I
     """Turn any error of a file's configuration into an InputError that names the file, and begins with ``cause``."""
     try:
         yield
-    except OSError:
+    except (OSError, ModuleNotFoundError):
         raise
     except InputError as error:
         if str(path) in str(error) and not cause:

@@ -59,7 +59,7 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
     name = getattr(file, "name", "data from another process")
     try:
         return _read(file, verify=not isinstance(file, io.BytesIO), map_location=map_location, **options)
-    except MemoryError:
+    except (MemoryError, ModuleNotFoundError):
         raise
     except InvalidContent as error:
         raise Unsafe(

@@ -12,6 +12,7 @@ from argparse import Namespace
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -88,14 +89,23 @@ def require_ours(model: Any, file: str | os.PathLike) -> None:
 
 
 def import_user_dir(path: str | None) -> None:
-    """Import the package at ``path``, if any, as fairseq does for ``--user-dir``; raises InputError if there is none."""
+    """Import the package at ``path``, if any, as fairseq does for ``--user-dir``.
+
+    Raises:
+        InputError: there is no such folder, or another package has its name.
+    """
+    if path is None:
+        return
+    if not (folder := Path(path).resolve()).is_dir():
+        raise InputError(f"--user-dir {path}: there is no such folder")
+    found = find_spec(folder.name)
+    if found is not None and folder not in {Path(place).resolve() for place in found.submodule_search_locations or ()}:
+        raise InputError(f"--user-dir {path}: another module is called {folder.name}: rename the folder")
     if has_fairseq():
         from fairseq import utils
 
         utils.import_user_module(Namespace(user_dir=path))
-    elif path is not None:
-        if not (folder := Path(path).resolve()).is_dir():
-            raise InputError(f"--user-dir {path}: there is no such folder")
+    else:
         sys.path.insert(0, str(folder.parent))
         import_module(folder.name)
         _IMPORTED.add(str(folder))

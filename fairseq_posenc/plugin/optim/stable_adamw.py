@@ -48,7 +48,8 @@ class StableAdamW(torch.optim.Optimizer):
         for name in ("exp_avg", "exp_avg_sq"):  # fairseq's memory-efficient wrappers load a checkpoint's state on the CPU
             state[name] = state[name].to(weight.device)
         first, second, eps = state["exp_avg"], state["exp_avg_sq"], group["eps"]
-        beta1, beta2 = (_corrected(beta, state["step"]) for beta in group["betas"])
+        t = state["step"]  # with β̂, a moving average of t values needs no correction of its bias
+        beta1, beta2 = (beta * (1 - beta ** (t - 1)) / (1 - beta**t) for beta in group["betas"])
         first.lerp_(gradient, 1 - beta1)
         square = gradient.square()
         second.lerp_(square, 1 - beta2)
@@ -57,11 +58,6 @@ class StableAdamW(torch.optim.Optimizer):
         weight.mul_(1 - rate * group["weight_decay"])
         weight.sub_(rate * first / (second.sqrt() + eps))
         p.copy_(weight)
-
-
-def _corrected(beta: float, step: int) -> float:
-    """Return β̂, with which a moving average of ``step`` values needs no correction of its bias."""
-    return beta * (1 - beta ** (step - 1)) / (1 - beta**step)
 
 
 @register_optimizer(NAME, dataclass=AdamConfig)

@@ -189,7 +189,7 @@ class OptionSet:
 ENCODER_OPTIONS = OptionSet(
     FAIRSEQ,
     dict(
-        pooler_activation_fn=_optional(ACTIVATION, "activation of classification heads"),
+        pooler_activation_fn=_optional([name for name in ACTIVATION if name != "silu"], "activation of classification heads"),
         pooler_dropout=_optional(float, "dropout probability in classification heads", affects_output=False),
         untie_weights_roberta=_flag("a separate output projection rather than the word embeddings"),
         compile=_flag(

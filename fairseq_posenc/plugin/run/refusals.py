@@ -127,7 +127,10 @@ REFUSALS: dict[str, tuple[Condition, str]] = {
         f"it is for batches of one shape; add --task {ONE_SHAPE}, or leave --compile out",
     ),
     f"--task {ONE_SHAPE}, --task {SENTENCE_ORDER} and --pack-examples": (
-        lambda s: (s.task._name in (ONE_SHAPE, SENTENCE_ORDER) or getattr(s.task, "pack_examples", 0)) and not _is_our_encoder(s),
+        lambda s: (
+            (s.task._name in (ONE_SHAPE, SENTENCE_ORDER) or getattr(s.task, "pack_examples", 0))
+            and getattr(ARCH_MODEL_REGISTRY[s.model._name], "option_set", None) is not ENCODER_OPTIONS
+        ),
         "they are for the encoders of fairseq_posenc, such as --arch roberta_tisa",
     ),
     "--criterion {criterion._name}": (
@@ -191,10 +194,6 @@ def check(cfg: Any, zero: int = 0) -> None:
     faults += [f"{flags}: {reason}" for flags, (condition, reason) in REFUSALS.items() if condition(settings)]
     if faults:
         raise InputError(faults[0].format(**vars(settings)))
-
-
-def _is_our_encoder(settings: Any) -> bool:
-    return getattr(ARCH_MODEL_REGISTRY[settings.model._name], "option_set", None) is ENCODER_OPTIONS
 
 
 def _decays_to_zero_early(schedule: Any, limits: Any) -> bool:

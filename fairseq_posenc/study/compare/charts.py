@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 BITS = "loss, bits per predicted token"
 LINES_PER_PANEL = len(DASHES)
-FAR = 2.5
-"""The axis of losses ends at so many times the distance from the least loss to the median one."""
 STATE_COLOURS = {BEST: COLOURS[0], WORSE: COLOURS[1], UNDECIDED: "0.5"}
 
 
@@ -45,14 +42,8 @@ def overview(rows: Sequence[Row]) -> Figure:
         panel.locator_params("x", nbins=4)
         panel.grid(axis="x", color="0.9")
         panel.set_axisbelow(True)
-    least, first = rows[0]["loss"], panels[0]
-    far = FAR * max(median(row["loss"] for row in rows) - least, 0.04)
-    first.set_yticks(range(len(rows)), [row["scheme"] for row in rows], fontsize="small")
-    first.set_ylim(len(rows) - 0.5, -0.5)
-    first.set_xlim(least - far / 3, least + far)
-    for place, row in enumerate(rows):
-        if row["loss"] > least + far:
-            first.annotate(f"{row['loss']:.2f} →", (1, place), xycoords=("axes fraction", "data"), ha="right", va="center")
+    panels[0].set_yticks(range(len(rows)), [row["scheme"] for row in rows], fontsize="small")
+    panels[0].set_ylim(len(rows) - 0.5, -0.5)
     return figure
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
@@ -21,13 +21,13 @@ from .starts import Run
 from .statistics import LEVEL, MIN_SEEDS, Estimate, estimate, holm
 
 REPRODUCED, CONTRADICTED, NOT_TESTED = "reproduced", "contradicted", "not tested"
-UNDECIDED = "not distinguishable at this scale"
+UNDECIDED, BEYOND = "not distinguishable at this scale", "differs by more than our margin"
 OURS = "ours"
 """The source of a margin that the paper does not give."""
 
 
 class Equivalent(Strict):
-    """Losses differ from the first scheme's by less than a margin in bits, whose source is a paper or :data:`OURS`."""
+    """Losses differ from each other by less than a margin in bits, whose source is a paper or :data:`OURS`."""
 
     schemes: list[str] = Field(min_length=2)
     margin: float = Field(gt=0)
@@ -50,7 +50,7 @@ class Claim(Strict):
         source: the papers, and the table or figure.
         published: the papers' figures.
         difference: the loss of each scheme is less than that of the next.
-        check: as ``difference``, of a claim that holds by construction: it shows that the comparison is sane, and is not counted.
+        check: that the claim holds by construction: it shows that the comparison is sane, and is not counted.
         longer: as ``difference``, on the longest sequences that both take.
         equivalent: see :class:`Equivalent`; by two one-sided tests.
         start: see :class:`Start`.
@@ -64,7 +64,7 @@ class Claim(Strict):
     source: str
     published: str
     difference: list[str] | None = Field(None, min_length=2)
-    check: list[str] | None = Field(None, min_length=2)
+    check: Literal["by construction"] | None = None
     longer: list[str] | None = Field(None, min_length=2)
     equivalent: Equivalent | None = None
     start: Start | None = None
@@ -163,8 +163,9 @@ def judge(claims: Sequence[Claim], runs: Sequence[Run]) -> list[dict[str, Any]]:
 
     Each has ``id``, ``text``, ``source``, ``published``, ``check``, ``verdict``, ``findings``, ``reason``, ``p`` and ``p_holm``.
     p is the largest of the findings' where all hold, since all must; otherwise the least of those that do not hold, times their
-    number. ``p_holm`` is corrected for all claims with a p-value; checks are left out, and have their p. A claim is decided if
-    that is less than 0.05; it is contradicted only where the margin of what counts as equal, if any, is published.
+    number. ``p_holm`` is corrected for all claims, tested or not, so that a verdict does not depend on which others have runs;
+    checks are left out, and have their p. A claim is decided if that is less than 0.05; it is contradicted only where the margin
+    of what counts as equal, if any, is published.
     """
     results, verdicts = Results(runs), []
     for claim in claims:
@@ -178,15 +179,16 @@ def judge(claims: Sequence[Claim], runs: Sequence[Run]) -> list[dict[str, Any]]:
         described = {**claim.model_dump(include={"id", "text", "source", "published"}), "check": claim.check is not None}
         shown = [{**vars(finding), "value": finding.value and vars(finding.value)} for finding in findings]
         verdicts.append({**described, "verdict": NOT_TESTED, "findings": shown, "reason": reason, "p": p, "p_holm": p})
-    tested = [verdict for verdict in verdicts if verdict["p"] is not None and not verdict["check"]]
-    for verdict, corrected in zip(tested, holm([verdict["p"] for verdict in tested]), strict=True):
-        verdict["p_holm"] = corrected
+    claimed = [verdict for verdict in verdicts if not verdict["check"]]
+    corrected = holm([1.0 if verdict["p"] is None else verdict["p"] for verdict in claimed])
+    for verdict, p_holm in zip(claimed, corrected, strict=True):
+        verdict["p_holm"] = None if verdict["p"] is None else p_holm
     for claim, verdict in zip(claims, verdicts, strict=True):
         if verdict["p"] is not None:
             ours = claim.equivalent is not None and claim.equivalent.margin_from == OURS
             holds = all(finding["holds"] for finding in verdict["findings"])
-            decided = verdict["p_holm"] < LEVEL and (holds or not ours)
-            verdict["verdict"] = UNDECIDED if not decided else REPRODUCED if holds else CONTRADICTED
+            decision = REPRODUCED if holds else BEYOND if ours else CONTRADICTED
+            verdict["verdict"] = decision if verdict["p_holm"] < LEVEL else UNDECIDED
     return verdicts
 
 
@@ -216,9 +218,8 @@ def _longer(results: Results, test: Any) -> list[Finding]:
 
 
 def _equivalent(results: Results, test: Any) -> list[Finding]:
-    first, *others = test.schemes
     findings, bits = [], test.margin
-    for other in others:
+    for first, other in combinations(test.schemes, 2):
         values = results.values(_step, other, first)
         value = estimate(values)
         holds = abs(value.mean) < bits
@@ -226,7 +227,7 @@ def _equivalent(results: Results, test: Any) -> list[Finding]:
             below = stats.ttest_1samp(values, -bits, alternative="greater" if holds else "less").pvalue
             above = stats.ttest_1samp(values, bits, alternative="less" if holds else "greater").pvalue
         p = max(below, above) if holds else min(1.0, 2 * min(below, above))
-        findings.append(Finding(f"{other} − {first}", value, "bits", float(p), holds))
+        findings.append(Finding(f"{other} − {first} (margin {bits:g})", value, "bits", float(p), holds))
     return findings
 
 
@@ -271,7 +272,6 @@ def _more_toeplitz(results: Results, test: Any) -> list[Finding]:
 
 TESTS: Mapping[str, Callable[[Results, Any], list[Finding]]] = {
     "difference": _difference,
-    "check": _difference,
     "longer": _longer,
     "equivalent": _equivalent,
     "start": _start,

@@ -1,7 +1,6 @@
 """Compare positional encodings under equal conditions: train each several times, and report which is better, at what cost.
 
     fairseq-posenc compare examples/compare/english.yaml --data data-bin --out compared
-    fairseq-posenc compare … --add fire,kerple                              extends a finished table
 
 The file names schemes (expressions, or architectures, with options), one budget, a small grid of learning rates and the number of
 seeds. Every scheme is trained with each learning rate and two seeds. The rate with the least loss on the first half of the
@@ -9,7 +8,7 @@ validation text is used for the other seeds, and the second half gives the resul
 weights. Runs that diverge or fail are recorded, and the others go on. At the end, a training step of each scheme is timed in
 turn with one of the reference. A plan with sizes, lengths or budgets has a table for each combination, in a folder of its own,
 and one page for all. OUT gets report.html, results.md, results.csv, results.json, pictures, and a folder per run. The same
-command again does only what is not done yet.
+command again does only what is not done yet, also of rows that were added to the file.
 """
 
 from collections.abc import Sequence
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from .claims import Claim
 
 COMMAND = "fairseq-posenc compare"
-ADDED, FORMAT = "added.json", 1
 
 
 @dataclass(kw_only=True)
@@ -41,9 +39,6 @@ class Options:
         "a data-bin of 'fairseq-posenc prepare'", names=("--data", "--data-bin"), parse=existing, metavar="DATA_BIN"
     )
     out: Path = option("the folder to write", metavar="DIR")
-    add: tuple[str, ...] = option(
-        "expressions or architectures to compare besides those of PLAN, now and from now on", (), metavar="SCHEME[,…]"
-    )
     jobs: int = option("runs at a time; GPUs are divided among them", 1, minimum=1, metavar="N")
     claims: Path | None = option(
         "file of claims to test on the results, as examples/compare/claims.yaml", None, parse=existing, metavar="YAML"
@@ -56,9 +51,8 @@ def main(options: Options) -> None:
     """Run the command."""
     require_extras("compare")
     import torch
-    from pydantic import create_model
 
-    from ...base.record import Recorded, digests, read_object, write_json
+    from ...base.record import digests
     from ..engine.study import Failures, Study
     from .cells import Runs
     from .claims import read_claims
@@ -72,14 +66,10 @@ def main(options: Options) -> None:
     files = {name: options.data / name for name in names}
     read = [("--data", options.data / "dict.txt"), ("PLAN", options.plan)]
     with Study.open(options.out, COMMAND, read, dry=options.dry_run) as study:
-        before = read_object(options.out / ADDED, FORMAT, create_model("Added", __base__=Recorded, schemes=list[str]))
-        added = list(dict.fromkeys([*(before or {"schemes": []})["schemes"], *options.add]))
-        plan, recorded = read_plan(options.plan, added), digests(files)
+        plan, recorded = read_plan(options.plan), digests(files)
         tables = {name: Runs(table, options.data, recorded, options.plan) for name, table in plan.tables().items()}
         for runs in tables.values():
             runs.check()
-        if added and not options.dry_run:
-            write_json(options.out / ADDED, {"format": FORMAT, "schemes": added})
         torch.set_num_threads(plan.threads)
         if not plan.has_axes:
             _compare(options, tables[""], study, claims)

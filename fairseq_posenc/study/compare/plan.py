@@ -296,12 +296,8 @@ def _flags(words: str) -> set[str]:
     return {word.partition("=")[0] for word in shlex.split(words) if word.startswith("-")}
 
 
-def read_plan(path: Path, added: list[str]) -> Plan:
+def read_plan(path: Path) -> Plan:
     """Read the file.
-
-    Args:
-        path: the file.
-        added: expressions of further schemes.
 
     Raises:
         InputError: it is not YAML, or an entry is wrong; the message names it.
@@ -311,8 +307,4 @@ def read_plan(path: Path, added: list[str]) -> Plan:
         plan.tables()
     except ValidationError as error:
         raise InputError(f"{path}: {faults(error)}") from None
-    new = {name: Scheme.model_validate({}) for name in added if name not in plan.schemes}
-    try:
-        return Plan.model_validate({**dict(plan), "schemes": {**plan.schemes, **new}})
-    except ValidationError as error:
-        raise InputError(f"--add {','.join(added)}: {faults(error)}") from None
+    return plan

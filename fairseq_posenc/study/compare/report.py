@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from .claims import NOT_TESTED
 from .plan import MASKED, PAIRS, SELECTION, Plan
 from .results import ACCURACIES, BEST, MARGIN, TOLERANCE, UNDECIDED, choose, finished
 from .starts import USED, Run
-from .statistics import estimate
+from .statistics import LEVEL, estimate, holm
 
 FIGURES = "figures"
 UNIGRAM = "(unigram: no context)"
@@ -25,15 +26,18 @@ Row = Mapping[str, Any]
 COLOURS = "Blue: best; orange: worse; grey: undecided."
 COLUMNS = {
     "loss": "mean over the seeds, in bits per predicted token of text that no choice has used, ± half of its 95% interval",
-    "state": f"best: less than {MARGIN} bits above the least loss with 95% confidence; worse: above it by more than chance",
+    "state": f"best: less than {MARGIN} bits above the least loss with 95% confidence; worse: else, above it by more than chance",
     "−": "mean difference from the reference, of runs with the same seed, ± half of its 95% interval",
-    "p": "of the paired t test of this difference, corrected for the number of schemes; – where one of both is not decided",
-    "start": f"updates from which the order of words saves {USED} bits until the end: median (first–last; never is the latest)",
+    "p": "of the paired t test of this difference, corrected for the number of schemes, as its interval is not; – where most "
+    "runs of one of both have not started",
+    "start": f"updates from which the order of words saves {USED} bits until the end: median (first–last; never is the latest), "
+    "interpolated between validations",
     "tokens": "read until then, in millions",
     "÷": "start relative to the reference's with the same seed, on a log scale, and its 95% interval",
     "started": "runs that used word order at the end; a run that diverged or failed did not",
     "of started": "mean loss at the end of the runs that started",
-    "at age": "mean loss so many updates after the start, of the runs that are as old: what a late start does not explain",
+    "at age": "mean loss so many updates after the start, of the runs that are as old, at the validations during training; the "
+    "later the start, the smaller the learning rate there",
     "all pairs": "accuracy on minimal pairs in per cent: mean over the seeds, ± half of its 95% interval",
     "word order": "the same of pairs whose order alone differs, of which an encoder without positions must get 50",
     "time": "of a training step relative to the reference, timed in turn with it: median (range over several models)",
@@ -88,7 +92,7 @@ def report(
         sections={
             "Claims": _claims(verdicts),
             "During training": _curves(plan, rows, done),
-            "Longer sequences": _with_text("Loss on longer sequences than those of training.", lengths(done, rows)),
+            "Longer sequences": _with_text("Loss on longer sequences; – where a scheme takes none.", lengths(done, rows)),
             "Minimal pairs": _pairs(rows),
             "Fine-tuning": _with_text(SCORES, benchmarks([run for run in scores if run["benchmark"] != PAIRS])),
             "Learning rates": _with_text(RATES, learning_rates(runs)) if len({run["lr"] for run in runs}) > 1 else [],
@@ -103,7 +107,8 @@ def setting(plan: Plan, runs: Sequence[Run]) -> str:
     digests = (run["configuration"].get("data", {}).get("train.bin") for run in runs)
     text = plan.text or f"train.bin with the SHA-256 {next(filter(None, digests), '?')[:12]}…"
     samples = f"{plan.batch_size} samples of {plan.tokens_per_sample} tokens"
-    return f"{plan.arch}; {_budget(plan)} of {samples}; seeds: {plan.seeds}; {plan.weight_decay}; text: {text}"
+    rates = f"learning rate {', '.join(f'{rate:g}' for rate in plan.learning_rates)} for all schemes"
+    return f"{plan.arch}; {_budget(plan)} of {samples}; seeds: {plan.seeds}; {rates}; {plan.weight_decay}; text: {text}"
 
 
 def answer(rows: Sequence[Row], plan: Plan) -> str:
@@ -132,8 +137,13 @@ def answer(rows: Sequence[Row], plan: Plan) -> str:
         sentences.append(f"{level}; as good within {MARGIN} bits: {_names(among) or 'no other scheme'}.")
     if best["cost"]:
         cheapest = min((row for row in (best, *among) if row["cost"]), key=lambda row: row["cost"]["median"])
-        other = "" if cheapest is best else f", and one of {cheapest['scheme']} {_cost(cheapest)}"
+        other = "" if cheapest is best else f", and one of {cheapest['scheme']}, the fastest of these, {_cost(cheapest)}"
         sentences.append(f"A training step of {best['scheme']} takes {_cost(best)} times one of {plan.reference}{other}.")
+    ratios = {row["scheme"]: row["start"]["ratio"] for row in ranked if row["start"] and row["start"]["ratio"]}
+    corrected = holm([ratio["p"] for ratio in ratios.values()])
+    if sooner := [ratio["mean"] for ratio, p in zip(ratios.values(), corrected, strict=True) if p < LEVEL and ratio["mean"] < 1]:
+        share = f"after {min(sooner):.2f} to {max(sooner):.2f} of its updates (p < {LEVEL} each, corrected for their number)"
+        sentences.append(f"{len(sooner)} of {len(ratios)} schemes use word order sooner than {plan.reference}, {share}.")
     unknown = _names([row for row in ranked[1:] if row["state"] == UNDECIDED and not row["late"]])
     failed = ", ".join(f"{row['scheme']} ({row[DIVERGED] + row[FAILED]})" for row in rows if row[DIVERGED] + row[FAILED])
     gaps = [f"how these compare, whose losses vary too much or whose runs are not complete: {unknown}"] if unknown else []
@@ -147,6 +157,9 @@ def state(plan: Plan, runs: Sequence[Run], scores: Sequence[Run] = (), rows: Seq
     count = sum(run["status"] in (FINISHED, DIVERGED) for run in (*runs, *scores))
     if count < plan.total:
         sentences.append(f"The comparison is not complete: {count} of {plan.total} runs are done.")
+    seeds = sorted({int(seed) for row in rows for seed in row["losses"]})
+    if rows and (left := sum(run["seed"] not in seeds for run in done)):
+        sentences.append(f"The table is of the seeds {', '.join(map(str, seeds))}: {left} other runs count for claims alone.")
     if not starts.is_measured(done):
         sentences.append("When runs begin to use word order was not measured.")
     for row in rows if plan.task == MASKED else ():
@@ -154,11 +167,11 @@ def state(plan: Plan, runs: Sequence[Run], scores: Sequence[Run] = (), rows: Seq
             sentences.append(f"{row['scheme']} has no positions, and does not get 50% of {ACCURACIES[1]}: something is wrong.")
     devices = {(run["scheme"], run["seed"]): run.get("device") for run in done}
     if len(count_of := Counter(devices.values())) > 1:
-        crossing = sum(devices.get((plan.reference, seed), device) != device for (_, seed), device in devices.items())
+        pairs = [a != b for x, y in combinations(devices, 2) if x[1] == y[1] for a, b in [(devices[x], devices[y])]]
         named = ", ".join(f"{count} on {device}" for device, count in count_of.items())
         sentences.append(
-            f"The runs are of several devices ({named}), which round differently: {crossing} are of another than the run of "
-            f"{plan.reference} with the same seed."
+            f"The runs are of several devices ({named}), which round differently: of {len(pairs):,} pairs of runs with one seed, "
+            f"{sum(pairs):,} are of two."
         )
     if len({tuple(sorted(run["versions"].items())) for run in done}) > 1:
         sentences.append("The runs are of several versions, between which losses may differ.")

@@ -146,8 +146,8 @@ def _accuracy(scores: Sequence[Run], scheme: str, name: str, seeds: Collection[i
 
 
 def _state(scheme: str, from_best: Mapping[str, Mapping[str, Any]]) -> str:
-    """Worse than the best by more than chance; among the best; or neither, since its difference varies too much."""
+    """Among the best, within the margin; else worse by more than chance; or neither, since its difference varies too much."""
     difference = from_best.get(scheme)
-    if difference is not None and difference["p_holm"] < LEVEL:
-        return WORSE
-    return BEST if difference is None or difference["high"] < MARGIN else UNDECIDED
+    if difference is None or difference["high"] < MARGIN:
+        return BEST
+    return WORSE if difference["p_holm"] < LEVEL else UNDECIDED

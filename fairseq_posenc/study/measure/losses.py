@@ -181,7 +181,7 @@ class Predictions:
         their positions ``from`` and ``to`` and the same numbers, None where nothing is predicted.
         """
         of_token = torch.ones_like(self.losses), self.losses, self.losses.square()
-        columns = [_sums(self.position_ids, values, self.n) for values in of_token]
+        columns = [torch.zeros(self.n, dtype=torch.float64).index_add_(0, self.position_ids, values) for values in of_token]
         edges = [round(self.n * part / PARTS) for part in range(PARTS + 1)]
         parts = [{"from": a, "to": b - 1, **_mean(*(column[a:b] for column in columns))} for a, b in pairwise(edges)]
         return {"sequences": self.sequences, **_mean(*columns), "parts": parts}
@@ -213,11 +213,6 @@ def predict(model: nn.Module, text: Text, n: int, progress: Progress = lambda te
     if not predictions.losses.isfinite().all():
         raise Diverged("the losses are not finite")
     return predictions
-
-
-def _sums(indices: Tensor, values: Tensor, size: int) -> Tensor:
-    """The sum of the values of each index below ``size``."""
-    return torch.zeros(size, dtype=torch.float64).index_add_(0, indices, values)
 
 
 def _mean(count: Tensor, sums: Tensor, squares: Tensor) -> dict[str, Any]:

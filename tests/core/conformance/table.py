@@ -116,10 +116,8 @@ ROWS = [
     Row("key_convolution", neighbours.key_convolution, own=BOTH, tells_apart=False),
     Row("key_convolution", neighbours.key_convolution, {"key_convolution_width": 2}, own=BOTH, tells_apart=False),
     Row("rope+key_convolution", neighbours.rope_key_convolution, own=BOTH),
-    Row("selective_rope", rotary.selective_rope, own=BOTH, decoder=False),
-    Row(
-        "selective_rope", rotary.selective_rope, {"selective_rope_rank": 3, "selective_rope_base": 50.0}, own=BOTH, decoder=False
-    ),
+    Row("selective_rope", rotary.selective_rope, own=BOTH),
+    Row("selective_rope", rotary.selective_rope, {"selective_rope_rank": 3, "selective_rope_base": 50.0}, own=BOTH),
     Row("log_n", rotary.plain_log_n, own=BOTH, tells_apart=False),
     Row("rope+log_n", rotary.rope_log_n, own=BOTH),
     Row("rope+log_n", rotary.rope_log_n, {"position_log_n": "floor", "log_n_length": 3, "log_n_beta": 0.7}),
@@ -128,7 +126,7 @@ ROWS = [
     Row("pope", rotary.pope, own=BOTH),
     Row("log_cpb", scalar.log_cpb, {"log_cpb_hidden": 7}, own=BOTH),
     Row("log_cpb", scalar.log_cpb, {"log_cpb_bound": 0.0, "log_cpb_hidden": 5}, own=BOTH),
-    Row("cable", scalar.cable, own=BOTH, decoder=False),
+    Row("cable", scalar.cable, own=BOTH),
     Row("cable", scalar.cable, {"cable_gates": 2}, own=BOTH, decoder=False),
     Row("alibi", scalar.alibi),
     Row("alibi", scalar.alibi, {"alibi_sided": True}),

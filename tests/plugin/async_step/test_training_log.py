@@ -45,6 +45,22 @@ def test_the_utilization_counts_matrix_products(groups):
     assert flops_per_token(nn.Sequential(encoder), 12) - others == counted.get_total_flops() / tokens.numel()
 
 
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA GeForce RTX 4090", 165e12),
+        ("NVIDIA RTX A1000", None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", None),
+    ],
+)
+def test_the_peak_is_that_of_a_whole_gpu(name, peak, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    assert training_log.peak_of(torch.device("cuda:0")) == peak
+
+
 def test_the_utilization_is_that_of_the_speed(train, monkeypatch):
     monkeypatch.setattr(training_log, "peak_of", lambda device: 1e9)
     rows = train("plain", "utilization", {"common.bf16": True}).rows["train_inner"]

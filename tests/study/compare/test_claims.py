@@ -13,7 +13,17 @@ from fake_runs import make_run, make_runs
 
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.study.compare import starts
-from fairseq_posenc.study.compare.claims import CONTRADICTED, NOT_TESTED, REPRODUCED, TESTS, UNDECIDED, Claim, judge, read_claims
+from fairseq_posenc.study.compare.claims import (
+    BEYOND,
+    CONTRADICTED,
+    NOT_TESTED,
+    REPRODUCED,
+    TESTS,
+    UNDECIDED,
+    Claim,
+    judge,
+    read_claims,
+)
 from fairseq_posenc.study.compare.plan import read_plan
 
 EXAMPLES = readme.ROOT / "examples" / "compare"
@@ -54,10 +64,11 @@ def equal(*schemes, margin, margin_from="ours"):
         ({"difference": ["calm", "half"]}, NOT_TESTED),
         ({"difference": ["good", "wild"]}, NOT_TESTED),
         ({"difference": ["good", "late"]}, NOT_TESTED),
-        ({"check": ["good", "bad"]}, REPRODUCED),
+        ({"difference": ["good", "bad"], "check": "by construction"}, REPRODUCED),
         (equal("good", "same", margin=0.1), REPRODUCED),
         (equal("good", "same", margin=0.001), UNDECIDED),
-        (equal("good", "bad", margin=0.1), UNDECIDED),  # beyond a margin that no paper has
+        (equal("good", "bad", margin=0.1), BEYOND),  # a margin that no paper has
+        (equal("same", "bad", "good", margin=0.3), REPRODUCED),
         (equal("good", "bad", margin=0.1, margin_from="Table 1"), CONTRADICTED),
         (equal("good", "same", "bad", margin=0.1, margin_from="Table 1"), CONTRADICTED),
         (equal("good", "bad", margin=0.3), REPRODUCED),
@@ -89,16 +100,16 @@ def test_equivalence_is_by_two_one_sided_tests():
 
 
 def test_p_values_are_corrected_for_the_claims_that_count():
-    """Without checks, and without those that were not tested."""
+    """Without checks, and with those that were not tested."""
     claims = [
         claim("a", difference=["good", "bad"]),
         claim("b", difference=["same", "bad"]),
-        claim("c", check=["good", "bad"]),
+        claim("c", difference=["good", "bad"], check="by construction"),
         claim("d", difference=["good", "rope"]),
     ]
     found = judge(claims, RUNS)
     first, second = sorted((found[0]["p"], found[1]["p"]))
-    assert sorted((found[0]["p_holm"], found[1]["p_holm"])) == pytest.approx([2 * first, max(2 * first, second)])
+    assert sorted((found[0]["p_holm"], found[1]["p_holm"])) == pytest.approx([3 * first, max(3 * first, 2 * second)])
     assert (found[2]["p_holm"], found[3]["p_holm"]) == (found[2]["p"], None)
     many = judge([claim(str(number), difference=["same", "bad"]) for number in range(100)], RUNS)
     assert many[0]["p"] < 0.05 < many[0]["p_holm"]
@@ -144,7 +155,7 @@ def test_r_squared_during_training():
 def test_the_claims_of_the_examples_have_verdicts_where_all_schemes_have_run():
     """Each is a scheme of a plan."""
     claims = read_claims(EXAMPLES / "claims.yaml")
-    planned = {name for plan in ("english", "variants", "length") for name in read_plan(EXAMPLES / f"{plan}.yaml", []).schemes}
+    planned = {name for plan in ("english", "variants", "length") for name in read_plan(EXAMPLES / f"{plan}.yaml").schemes}
     fields = [value for one in claims for name in TESTS if (value := getattr(one, name))]
     names = set(re.findall(r"'([\w+-]+)'", str(fields))) - {"ours"}
     assert names >= {"m4m", "untied+t5+reset", "tisa-S1", "rope-random"}
@@ -153,7 +164,7 @@ def test_the_claims_of_the_examples_have_verdicts_where_all_schemes_have_run():
     verdicts = judge(claims, runs)
     assert [one["id"] for one in verdicts if one["verdict"] == NOT_TESTED] == []
     assert sum("start" in one.model_fields_set for one in claims) == 1
-    assert {one.id for one in claims if one.check} == {"none", "tisa-alone"}
+    assert {one.id for one in claims if one.check} == {"none", "tisa-alone", "tisa-larger-gain"}
 
 
 @pytest.mark.parametrize(

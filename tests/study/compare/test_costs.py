@@ -14,7 +14,7 @@ from fairseq_posenc.study.measure import work
 
 @pytest.fixture
 def measured(world, tmp_path):
-    return costs.Costs(Runs(read_plan(write(tmp_path, train="--encoder-layers 2 --mask-prob 0.4"), []), world.prepared, {}))
+    return costs.Costs(Runs(read_plan(write(tmp_path, train="--encoder-layers 2 --mask-prob 0.4")), world.prepared, {}))
 
 
 def test_steps_are_of_the_batch_and_model_of_the_plan(measured, world):
@@ -32,7 +32,7 @@ def test_steps_are_of_the_batch_and_model_of_the_plan(measured, world):
 
 
 def test_a_step_of_a_language_model(world, tmp_path):
-    plan = read_plan(write(tmp_path, **LANGUAGE_MODELS), [])
+    plan = read_plan(write(tmp_path, **LANGUAGE_MODELS))
     step = costs.Step(world.prepared, plan.flags("none"))
     assert step.sample["net_input"]["src_tokens"].shape == (8, 16)
     first = step.compute().item()

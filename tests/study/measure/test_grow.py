@@ -38,6 +38,8 @@ def test_every_table_of_position_vectors_is_declared():
 )
 def test_rows_are_repeated_and_the_beginning_gives_the_same(arch, table, checkpoint, tmp_path, capsys):
     path = checkpoint(arch)
+    content = torch.load(path, weights_only=False)
+    torch.save(content | {"extra_state": {"ema": content["model"], "epoch": 3}}, path)  # of tables of the old length
     before = path.read_bytes()
     assert grow(path, tmp_path / "long.pt", "--max-positions", "40") == 0
     assert "--max-positions 40 --tokens-per-sample 40" in capsys.readouterr().out
@@ -54,7 +56,8 @@ def test_rows_are_repeated_and_the_beginning_gives_the_same(arch, table, checkpo
         long.encoder()(tokens[:, :16]).last_hidden_state, short.encoder()(tokens[:, :16]).last_hidden_state
     )
     assert long.encoder()(tokens).last_hidden_state.isfinite().all()
-    assert torch.load(tmp_path / "long.pt", weights_only=False)["last_optimizer_state"] is None
+    written = torch.load(tmp_path / "long.pt", weights_only=False)
+    assert (written["last_optimizer_state"], written["extra_state"]) == (None, {"epoch": 3})
 
 
 @pytest.mark.parametrize("scheme", [{"positions": "absolute+deberta", "deberta_buckets": 4}, {"positions": "absolute+shaw"}])
