@@ -62,8 +62,9 @@ def main(options: Options) -> None:
     claims = read_claims(options.claims) if options.claims else ()
     if not (options.data / "train.idx").is_file():
         raise InputError(f"--data {options.data} has no train.idx: name a data-bin of 'fairseq-posenc prepare'")
-    names = ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")
-    files = {name: options.data / name for name in names}
+    if (added := options.out / "added.json").exists():
+        raise InputError(f"{added} has rows of --add, which 0.1.0 had: write them into {options.plan}, and remove this file")
+    files = {name: options.data / name for name in ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")}
     read = [("--data", options.data / "dict.txt"), ("PLAN", options.plan)]
     with Study.open(options.out, COMMAND, read, dry=options.dry_run) as study:
         plan, recorded = read_plan(options.plan), digests(files)

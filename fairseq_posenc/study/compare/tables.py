@@ -191,7 +191,8 @@ def tokens_table(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
         for name in others:
             both = [(run["curve"], reference[run["seed"]]) for run in groups.get(name, ()) if run["seed"] in reference]
             ratios = [_reached(curve, target[-1]["loss"]) / target[-1]["updates"] for curve, target in both]
-            cells.append("not reached" if math.inf in ratios else with_ends(_mean(ratios), "mean"))
+            mean = geometric(ratios) if len(ratios) > 1 else Nothing(mean=next(iter(ratios), None))
+            cells.append("not reached" if math.inf in ratios else with_ends(mean, "mean"))
         lines.append([outcome.name, *cells])
     return Table([f"tokens to the last loss of {plan.reference}, ÷ its own", *others], lines)
 
@@ -206,10 +207,6 @@ def _reached(curve: Sequence[Mapping[str, Any]], loss: float) -> float:
             return before["updates"] + share * (point["updates"] - before["updates"])
         before = point
     return math.inf
-
-
-def _mean(ratios: Sequence[float]) -> Mapping[str, Any]:
-    return geometric(ratios) if len(ratios) > 1 else Nothing(mean=next(iter(ratios), None))
 
 
 def _loss_against_tokens(outcomes: Sequence[Outcome]) -> Drawing:

@@ -138,7 +138,7 @@ def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:
             "scheme": scheme,
             "positions": group[0]["configuration"]["positions"],
             "ranked_by": common,
-            "learned": sum(_learned(run) for run in ranked),
+            "learned": sum(run.get("learned", False) for run in ranked),
             "runs": len(ranked),
             "diverged": sum(run["status"] == DIVERGED for run in ranked),
             "updates": median(map(_updates, ranked)) if ranked else None,
@@ -161,17 +161,14 @@ def _common(runs: Sequence[Run]) -> list[str]:
     return [task for task, group in by("task", ranked).items() if len(group) == schemes * len(by("seed", group))]
 
 
-def _learned(run: Run) -> bool:
-    return run.get("learned", False)
-
-
 def _updates(run: Run) -> int:
-    return run["updates"] if _learned(run) else run["configuration"]["updates"]
+    return run["updates"] if run.get("learned") else run["configuration"]["updates"]
 
 
 def _task(runs: Sequence[Run]) -> dict[str, Any]:
     means = {score: _mean(runs, score) for score in SCORES}
-    return {"learned": sum(map(_learned, runs)), "runs": len(runs), "updates": median(map(_updates, runs)), **means}
+    learned = sum(run.get("learned", False) for run in runs)
+    return {"learned": learned, "runs": len(runs), "updates": median(map(_updates, runs)), **means}
 
 
 def _mean(runs: Sequence[Run], score: str) -> float:

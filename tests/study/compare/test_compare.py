@@ -123,6 +123,9 @@ def test_a_grid_in_two_parts_and_its_extension(world, tmp_path, forked, monkeypa
     assert [point["updates"] for point in run["curve"]] == [2, 4, 6, 8]
     assert set(run["by_length"]) == {"32", "64"}
     assert len(run["r_squared"]) == 1
+    (out / "added.json").write_text("{}")  # of 0.1.0
+    assert status_of(*command) == 2
+    (out / "added.json").unlink()
     write(tmp_path, schemes=["tisa", "alibi"], reference="tisa", learning_rates=[1e-2])
     table = table_of(*command)
     assert "alibi" in table

@@ -72,7 +72,7 @@ def outcome(plan, name, losses=None, started=None):
             values = {"loss": losses[scheme] + seed / 1000} if losses else {}
             if started:
                 at = started[scheme][seed - 1]
-                points = [(25 * i, 0.5 if 25 * i >= at else 0.0) for i in range(1, 41)]
+                points = [(25 * i, 0.1 + 1e-9 if 25 * i >= at else 0.0) for i in range(1, 41)]
                 values = {"curve": [{"updates": updates, "loss": 7.0, "permuted": 7.0 + used} for updates, used in points]}
                 values |= {"loss": 7.0, "permuted": 7.0 + points[-1][1]}
             runs.append(make_run(scheme, table.learning_rates[0], seed, **values))
