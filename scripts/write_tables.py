@@ -38,7 +38,7 @@ from fairseq_posenc.study.word_order.settings import PAPERS
 ROOT = Path(__file__).parents[1]
 RESULTS, CLAIMS = ROOT / "examples/compare/results", ROOT / "examples/compare/claims.yaml"
 PICTURE, PAGE = RESULTS / "english.png", RESULTS / "english.html"
-"""The losses during training, and the report of the comparison."""
+"""Loss, start and time of each scheme, and the report of the comparison."""
 TRAINED = RESULTS / "english/pictures"
 """What the comparison's models add to the scores: a picture named after each expression."""
 TOKENS = 32
@@ -301,7 +301,7 @@ if __name__ == "__main__":
         for file in TABLES:
             (ROOT / file).write_text(renewed(file), encoding="utf-8")
         plan, runs, rows = comparison_of("english")
-        save(charts.curves(rows, finished(runs), plan.reference, columns=2), PICTURE)
+        save(charts.overview(rows), PICTURE)
         with TemporaryDirectory() as folder:
             ownership.claim(Path(folder), "compare")
             report.report(plan, rows, runs, verdicts()).write(Path(folder))

@@ -47,19 +47,18 @@ def overview(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def curves(rows: Sequence[Row], runs: Mapping[str, Sequence[Run]], reference: str, columns: int = 1) -> Figure:
+def curves(rows: Sequence[Row], runs: Mapping[str, Sequence[Run]], reference: str) -> Figure:
     """Draw the loss during training: the mean and the range of the runs, a few schemes per panel beside the reference.
 
     Args:
         rows: of the result, ranked.
         runs: the finished runs of each scheme.
         reference: the scheme that is in every panel, as a wide line.
-        columns: of panels; one fits on a narrow screen.
     """
     states = {row["scheme"]: row["state"] for row in rows if runs.get(row["scheme"])}
     schemes = [name for name in states if name != reference]
     panels = [schemes[i : i + LINES_PER_PANEL] for i in range(0, len(schemes), LINES_PER_PANEL)] or [[]]
-    figure, axes = grid([""] * len(panels), (4.2, 3.0), columns, same_x=True, same_y=True, x_label="updates", y_label=BITS)
+    figure, axes = grid([""] * len(panels), (4.2, 3.0), 1, same_x=True, same_y=True, x_label="updates", y_label=BITS)
     for panel, group in zip(axes, panels, strict=True):
         for number, scheme in enumerate(([reference] if reference in states else []) + group, -(reference in states)):
             style: dict[str, Any] = (
