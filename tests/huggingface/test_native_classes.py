@@ -144,8 +144,7 @@ class Logits(nn.Module):
         return self.model(input_ids=input_ids, attention_mask=attention_mask).logits
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", thorough_but((), ROWS, QUICK))
 def test_each_row_is_exported_to_onnx(row, prepared, tmp_path):
     """And onnxruntime gives the same scores at other lengths, with padding."""
     onnxruntime = pytest.importorskip("onnxruntime")
