@@ -102,9 +102,10 @@ def test_every_command(name, folder, world, run):
     assert "Traceback" not in ran.stdout
 
 
-@pytest.mark.parametrize("name", ["my_schemes/__init__.py", "json"])
+@pytest.mark.parametrize("name", ["my_schemes/__init__.py", "json", "my.schemes"])
 def test_what_is_no_package_of_its_own_is_refused(name, folder, run):
-    (folder / "json").mkdir(exist_ok=True)
+    if not (folder / name).exists():
+        (folder / name).mkdir()
     ran = run("fairseq-posenc", "--user-dir", name, "schemes", cwd=folder, check=False)
     assert ran.returncode == 2
     assert f"--user-dir {name}: " in ran.stdout.splitlines()[-1]

@@ -96,8 +96,8 @@ def import_user_dir(path: str | None) -> None:
     """
     if path is None:
         return
-    if not (folder := Path(path).resolve()).is_dir():
-        raise InputError(f"--user-dir {path}: there is no such folder")
+    if not (folder := Path(path).resolve()).is_dir() or "." in folder.name:
+        raise InputError(f"--user-dir {path}: there is no such folder, or its name has a dot")
     found = find_spec(folder.name)
     if found is not None and folder not in {Path(place).resolve() for place in found.submodule_search_locations or ()}:
         raise InputError(f"--user-dir {path}: another module is called {folder.name}: rename the folder")

@@ -107,7 +107,8 @@ def setting(plan: Plan, runs: Sequence[Run]) -> str:
     digests = (run["configuration"].get("data", {}).get("train.bin") for run in runs)
     text = plan.text or f"train.bin with the SHA-256 {next(filter(None, digests), '?')[:12]}…"
     samples = f"{plan.batch_size} samples of {plan.tokens_per_sample} tokens"
-    rates = f"learning rate {', '.join(f'{rate:g}' for rate in plan.learning_rates)} for all schemes"
+    chosen = "the same for all schemes" if len(plan.learning_rates) == 1 else "chosen for each scheme"
+    rates = f"learning rate {' or '.join(f'{rate:g}' for rate in plan.learning_rates)}, {chosen}"
     return f"{plan.arch}; {_budget(plan)} of {samples}; seeds: {plan.seeds}; {rates}; {plan.weight_decay}; text: {text}"
 
 
