@@ -34,18 +34,18 @@ def is_measured(runs: Iterable[Run]) -> bool:
 def start(run: Run) -> float:
     """Return the updates from which a run used word order until its end; infinity if it did not.
 
-    They are where the line between two validations passes :data:`USED`: the first from which all are above it, and that before.
-    A run that failed or diverged did not start.
+    They are where the line between two validations passes :data:`USED`: the first from which all are above it, and that before,
+    if there is one. A run that failed or diverged did not start.
     """
     if run["status"] != FINISHED:
         return math.inf
     points = [point for point in run["curve"] if point.get("permuted") is not None]
-    saved = [0.0, *(point["permuted"] - point["loss"] for point in points[:-1]), run["permuted"] - run["loss"]]
+    saved = [*(point["permuted"] - point["loss"] for point in points[:-1]), run["permuted"] - run["loss"]]
     used = sum(1 for _ in takewhile(lambda bits: bits > USED, reversed(saved)))
     if not used or not points:
         return math.inf
-    after, updates = len(saved) - used, [0, *(point["updates"] for point in points)]
-    return float(np.interp(USED, saved[after - 1 : after + 1], updates[after - 1 : after + 1]))
+    both = [max(0, len(saved) - used - 1), len(saved) - used]
+    return float(np.interp(USED, [saved[place] for place in both], [points[place]["updates"] for place in both]))
 
 
 def last_update(runs: Iterable[Run]) -> int:
