@@ -191,7 +191,7 @@ class PositionalAttention(_Positional):
                 of each document, padding included.
             layer: which of the layers' parameters.
             x: (batch, queries, heads * head_dim), the input of attention, after any LayerNorm before it, for
-                schemes whose terms depend on it; at all keys, (batch, keys, …), for ``cable`` and ``selective_rope``.
+                schemes whose terms depend on it; at all keys, (batch, keys, …), for those with :attr:`.Scheme.reads_past`.
 
         Raises:
             FieldError: a shape that does not fit, a sequence that is too long, or no x where the scheme needs one.

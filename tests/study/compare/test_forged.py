@@ -103,6 +103,10 @@ def test_aliases_in_reason_are_read(tmp_path):
     path = tmp_path / "plan.yaml"
     path.write_text(ENTRIES.replace("rope: null", "rope: &o {options: {rope_fraction: 0.5}}\n  rope+tisa: *o"))
     assert read_plan(path).schemes["rope+tisa"].options == {"rope_fraction": 0.5}
+    for added in ("--user-dir=x", "a/b"):
+        path.write_text(ENTRIES.replace("rope: null", f"rope: null\n  {added}: null"))
+        with pytest.raises(InputError, match="plan"):
+            read_plan(path)
 
 
 @pytest.mark.parametrize("text", ['- {id: "\\ud800"}', f"- {{a: {BOMB.splitlines()[0]}}}", "- [1]", "- 1", "x", BOMB])
