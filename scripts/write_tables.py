@@ -79,12 +79,12 @@ def order_task() -> str:
 
 
 @cache
-def comparison_of(name: str) -> tuple[Plan, list[Mapping[str, Any]], list[dict[str, Any]]]:
+def comparison_of(name: str, results: str = "english") -> tuple[Plan, list[Mapping[str, Any]], list[dict[str, Any]]]:
     """Return a plan for the English text, its finished and diverged runs, and the rows of its table.
 
-    The runs of all plans are in one folder, where plans share those with the same flags.
+    The runs of most plans are in one folder, where plans share those with the same flags.
     """
-    folder = RESULTS / "english"
+    folder = RESULTS / results
     plan = read_plan(ROOT / f"examples/compare/{name}.yaml")
     done = [run for run in recorded(folder, "runs/*/*") if run["status"] in (FINISHED, DIVERGED)]
     flags = {scheme: plan.flags(scheme) for scheme in plan.schemes}
@@ -147,6 +147,16 @@ def claims() -> str:
     """Return the published claims with their verdicts."""
     table = report.claims_table(verdicts())
     return tabulate(table.rows, table.head, "github", disable_numparse=True)
+
+
+def by_initial_scale() -> str:
+    """Return the updates after which runs use word order, by what their initial values are multiplied by."""
+    plan, _, rows = comparison_of("starts", "starts")
+    table = report.ranking(rows, plan, None)
+    starts = {line[table.head.index("scheme")]: line[table.head.index("start")] for line in table.rows}
+    schemes = [scheme for scheme in plan.schemes if f"{scheme}-10" in plan.schemes]
+    lines = [[scheme, *(starts[f"{scheme}{scale}"] for scale in ("-0.1", "", "-10"))] for scheme in schemes]
+    return tabulate(lines, ("scheme", "× 0.1", "× 1", "× 10"), "github", disable_numparse=True)
 
 
 def by_length() -> str:
@@ -276,7 +286,7 @@ def exports() -> str:
 TABLES = {
     "examples/huggingface/README.md": {"exports": exports},
     "README.md": {"main schemes": main_schemes},
-    "docs/compare.md": {"comparison": comparison, "claims": claims, "fine-tuning": fine_tuning},
+    "docs/compare.md": {"comparison": comparison, "claims": claims, "initial values": by_initial_scale, "fine-tuning": fine_tuning},
     "docs/length.md": {"lengths": by_length},
     "docs/schemes.md": {"schemes": lambda: as_markdown(find(), COLUMNS)},
     "fairseq_posenc/core/schemes/FIDELITY.md": {"order task": order_task},
