@@ -286,7 +286,12 @@ def exports() -> str:
 TABLES = {
     "examples/huggingface/README.md": {"exports": exports},
     "README.md": {"main schemes": main_schemes},
-    "docs/compare.md": {"comparison": comparison, "claims": claims, "initial values": by_initial_scale, "fine-tuning": fine_tuning},
+    "docs/compare.md": {
+        "comparison": comparison,
+        "claims": claims,
+        "initial values": by_initial_scale,
+        "fine-tuning": fine_tuning,
+    },
     "docs/length.md": {"lengths": by_length},
     "docs/schemes.md": {"schemes": lambda: as_markdown(find(), COLUMNS)},
     "fairseq_posenc/core/schemes/FIDELITY.md": {"order task": order_task},
