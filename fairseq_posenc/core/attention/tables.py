@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from ..terms import LowRank, Relative, Terms, first_tokens, precise
 from .bias import sum_of_low_rank
 from .call import Call
-from .relative import by_offset, of_cls
+from .relative import by_offset
 
 
 def relative_tables(terms: Terms) -> dict[str, tuple[Relative, ...]]:
@@ -47,7 +47,8 @@ class Tables:
     def of(cls, terms: Terms, call: Call) -> Tables:
         """The tables of these terms. Where [CLS] has biases of its own, every other bias is zero in its row and column."""
         kinds = {name: tables for name, tables in relative_tables(terms).items() if tables}
-        rows = {name: [_rows(table) for table in tables] for name, tables in kinds.items()}
+        rows = {name: [by_offset(table) for table in tables] for name, tables in kinds.items()}
+        rows |= {name: [precise(part) for part in rows[name]] for name in ("g", "bias") if name in rows}
         merged = {name: sum(parts[1:], start=parts[0]) for name, parts in rows.items() if name != "g"}
         if "g" in rows:
             merged["g"] = math.prod(rows["g"][1:], start=rows["g"][0])
@@ -75,11 +76,3 @@ class Tables:
         vectors = [None if t is None else F.pad(t, (0, width - t.shape[-1])).to(dtype).contiguous() for t in self.relative[:3]]
         others = (None if t is None else t.contiguous() for t in (*self.relative[3:], self.dense))
         return (*vectors, *others)
-
-
-def _rows(relative: Relative) -> Tensor:
-    """(1 or H, R or R + 2, …): the row of every offset, ascending, and those of [CLS] where it has any."""
-    rows, cls_rows = by_offset(relative), relative.index.cls_rows
-    if cls_rows is not None:
-        rows = torch.cat([rows, of_cls(relative, cls_rows)], dim=1)
-    return precise(rows) if rows.dim() == 2 else rows
