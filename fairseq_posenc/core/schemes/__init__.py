@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 
 from .base import REGISTRY, GeneralOptions, Scheme, Settings, option, option_fields, register, scheme_options
-from .layered import LayeredPositions, LayeredTerms, build, same
+from .layered import LayeredPositions, build, same
 from .positions import LayerTerms, Positions, parse
 
 for _module in pkgutil.iter_modules(__path__):
@@ -15,7 +15,6 @@ __all__ = [
     "GeneralOptions",
     "LayerTerms",
     "LayeredPositions",
-    "LayeredTerms",
     "Positions",
     "Scheme",
     "Settings",
