@@ -22,13 +22,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..terms import Relative, RelativeIndex, Terms, is_captured, precise
+from ..terms import RelativeIndex, Terms, is_captured, precise
 from . import shifted
 from .base import Attend, Backend, opaque, register_backend
 from .bias import additive_bias, beyond_bias, low_rank_bias
 from .call import EVERY, Call, Mask, cut
 from .dropout import draw, kept_scale
-from .relative import by_offset, gain_of, offsets_of
+from .relative import gain_of, offsets_of, sum_by_offset
 from .transform import fold, transform
 
 SCORES = 2**20  # per thread and chunk: 4 MiB. At n = 512 a quarter of it took a tenth longer, and twice as much no less
@@ -60,7 +60,7 @@ class Chunked(Backend):
         low_rank = None if terms.content else low_rank_bias(terms, call)
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
         setup = Setup(scale, terms.combine, call.dropout, *_additive(mask.blocked(call, terms.window), call.dtype), _pairs(terms))
-        vectors = [_by_offset(tables) for tables in (terms.query_tables, terms.key_tables, terms.value_tables)]
+        vectors = [sum_by_offset(tables) for tables in (terms.query_tables, terms.key_tables, terms.value_tables)]
         parts = []
         for tile in call.tiles(terms.window):
             bias = additive_bias(terms, call, tile) if low_rank is None else None
@@ -76,12 +76,6 @@ class Chunked(Backend):
                 return (z[0] if len(z) == 1 else torch.cat(z, dim=2)).to(v.dtype), None
 
         return attend
-
-
-def _by_offset(tables: tuple[Relative, ...]) -> Tensor | None:
-    """(1 or H, R, d), or R + 2 rows with those of [CLS]: the sum of tables of vectors."""
-    rows = [precise(by_offset(table)) for table in tables]
-    return sum(rows[1:], start=rows[0]) if rows else None
 
 
 def _pairs(terms: Terms) -> Tensor | None:

@@ -7,12 +7,13 @@ its own, once per row of the table, (Q, T), and gathered.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..terms import Relative, Terms
+from ..terms import Relative, Terms, precise
 from .call import Tile
 from .products import product
 
@@ -24,6 +25,12 @@ def by_offset(relative: Relative) -> Tensor:
     if cls_rows is None:
         return offsets
     return torch.cat([offsets, *(table[:, row, None] for row in cls_rows)], dim=1)  # an index of two would wait for the device
+
+
+def sum_by_offset(tables: Sequence[Relative]) -> Tensor | None:
+    """The sum of tables of one kind as :func:`by_offset`, in float32 or better; None if there are none."""
+    rows = [precise(by_offset(table)) for table in tables]
+    return sum(rows[1:], start=rows[0]) if rows else None
 
 
 def offsets_of(queries: int, tile: Tile) -> slice:
