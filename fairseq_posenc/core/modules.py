@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..base.errors import FieldError
 from .attention import Call, Mask, choose
-from .attention.bias import additive_bias, rounded
+from .attention.bias import additive_bias, beyond_bias, rounded
 from .schemes import Positions, Scheme, Settings, build
 from .terms import Terms, Window, is_captured
 from .transformer.config import require_options
@@ -44,14 +44,9 @@ class _Positional(nn.Module):
         settings = Settings(layers=layers, heads=heads, dim=heads * head_dim, max_positions=max_positions)
         self.positions = build(positions, settings, position_options)
         self.heads, self.head_dim, self.layers, self.causal = heads, head_dim, layers, causal
-        embedded = [scheme.name for scheme in self.positions.schemes if type(scheme).embed is not Scheme.embed]
-        if embedded:
-            self._refuse(f"{' and '.join(embedded)} is added to the word embeddings", "Encoder")
-        for terms in self.positions.probes():
-            if terms.inputs:
-                self._refuse("they are added to the input of each layer", "Encoder")
-            if not terms.projected:
-                self._refuse("their tables go through the layer's own projections", "Encoder")
+        embedded = any(type(scheme).embed is not Scheme.embed for scheme in self.positions.schemes)
+        if embedded or any(terms.inputs or not terms.projected for terms in self.positions.probes()):
+            self._refuse("they are added to embeddings or inputs of layers, or go through projections of the layers", "Encoder")
         unsuited = [scheme.name for scheme in self.positions.schemes if not scheme.has_causal_form]
         if causal and unsuited:
             raise FieldError(f"`positions` {positions}: {' and '.join(unsuited)} has no causal form; leave out `causal`")
@@ -97,9 +92,10 @@ class PositionBias(_Positional):
     ) -> None:
         super().__init__(positions, heads, head_dim, layers, max_positions, causal, position_options)
         self.register_buffer("_place", torch.zeros(()), persistent=False)  # has the device and the type of the module
+        reads_input = any(scheme.reads_input for scheme in self.positions.schemes)
         for terms in self.positions.probes():
-            if reason := _no_bias(terms, self.positions):
-                self._refuse(reason, "PositionalAttention")
+            if reads_input or not terms.content or terms.factor != 1 or terms.transforms or beyond_bias(terms):
+                self._refuse("they are more than one b in q·k / √d + b for all inputs", "PositionalAttention")
 
     def forward(self, keys: int, queries: int | None = None, layer: int = 0) -> Tensor:
         """Return (heads, queries, keys), -inf where a key is masked. The queries are the last of the keys; by default, all.
@@ -220,21 +216,6 @@ class PositionalAttention(_Positional):
         call = Call(q.device, q.dtype, self.head_dim, q.shape[2], k.shape[2], self.dropout if self.training else 0.0)
         terms = self._terms(window, layer, x)
         return choose(self.backend, terms, call).bind(terms, Mask(padding, self.causal, documents), call)(q, k, v)[0]
-
-
-def _no_bias(terms: Terms, positions: Positions) -> str | None:
-    """Return why terms are more than an additive bias; None if they are not."""
-    if any(scheme.reads_input for scheme in positions.schemes):
-        return "the scores depend on the layer's input"
-    if not terms.content:
-        return "the scores are without q·k"
-    if terms.factor != 1:
-        return f"the scores are scaled by 1/√({terms.factor:g}d)"
-    if terms.transforms:
-        return "queries and keys are rotated, moved or scaled"
-    if terms.vectors or terms.value_tables or terms.gains:
-        return "queries, keys, values or scores are combined with tables"
-    return None
 
 
 def _window(

@@ -170,6 +170,11 @@ class RelativeIndex:
     rows: Tensor | None = None  # (R,)
     cls_rows: tuple[int, int] | None = None
 
+    @property
+    def by_diagonal(self) -> bool:
+        """Whether each diagonal has one row, that of its offset."""
+        return self.window.contiguous and self.cls_rows is None
+
     def matrix(self) -> Tensor:
         """(B or 1, Q, K) the row of every pair: the definition that every product with a table agrees with."""
         rows = self.window.pairs if self.rows is None else self.rows[self.window.pairs]

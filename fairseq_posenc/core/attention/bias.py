@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ..terms import LowRank, Relative, Terms, first_tokens, precise
-from .call import Call
-from .relative import dense, replace_cls
+from .call import Call, Tile
+from .relative import dense
 
 
 def beyond_bias(terms: Terms) -> str:
@@ -23,15 +23,19 @@ def beyond_bias(terms: Terms) -> str:
     return " or ".join(unsupported)
 
 
-def additive_bias(terms: Terms, call: Call) -> Tensor | None:
-    """(1 or B, 1 or H, Q, K): the whole bias, or None where there is none."""
-    parts = [_matrix(bias) for bias in terms.biases]
+def additive_bias(terms: Terms, call: Call, tile: Tile | None = None) -> Tensor | None:
+    """(1 or B, 1 or H, Q, K): the whole bias, or that of a tile, or None where there is none."""
+    i, j = tile = tile or call.whole
+    parts = [_matrix(bias, tile) for bias in terms.biases]
     total = sum(map(precise, parts[1:]), start=parts[0]) if parts else None
     if terms.cls_bias is None:
         return total
     if total is None:
-        total = terms.cls_bias.new_zeros(1, 1, call.queries, call.keys)
-    return replace_cls(total, terms.cls_first, call.start, *terms.cls_bias[..., None, None].unbind(1))
+        total = terms.cls_bias.new_zeros(1, 1, i.stop - i.start, j.stop - j.start)
+    theta_1, theta_2 = terms.cls_bias.to(total)[:, :, None, None].unbind(1)  # (1 or H, 1, 1)
+    first = first_tokens(terms.cls_first, call.keys, total.device)[:, None]  # (B or 1, 1, K)
+    total = torch.where(first[:, :, None, j], theta_2, total)
+    return torch.where(first[:, :, call.start :, None][:, :, i], theta_1, total)
 
 
 def rounded(bias: Tensor, blocked: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -67,12 +71,13 @@ def low_rank_bias(terms: Terms, call: Call) -> LowRank | None:
     return LowRank(left, right)
 
 
-def _matrix(bias: Relative | LowRank | Tensor) -> Tensor:
+def _matrix(bias: Relative | LowRank | Tensor, tile: Tile) -> Tensor:
+    i, j = tile
     if isinstance(bias, Relative):
-        return dense(bias)
+        return dense(bias, tile)
     if isinstance(bias, LowRank):
-        return precise(bias.left) @ precise(bias.right).transpose(-1, -2)
-    return bias
+        return precise(bias.left[..., i, :]) @ precise(bias.right[..., j, :]).transpose(-1, -2)
+    return bias[..., i, j]
 
 
 def sum_of_low_rank(terms: Terms) -> LowRank | None:

@@ -14,6 +14,7 @@ MIN_TILE = 128
 MIN_TILE_ELSEWHERE = 512
 """The same on other devices than CPUs, which start kernels for each tile and run many queries side by side. It was not timed."""
 EVERY = slice(None)
+Tile = tuple[slice, slice]  # of the queries and of the keys
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,21 @@ class Call:
         """Position of the first query: queries have the last positions of the keys."""
         return self.keys - self.queries
 
-    def tiles(self, window: int | None) -> list[tuple[slice, slice]]:
+    @property
+    def whole(self) -> Tile:
+        """All queries and keys."""
+        return slice(0, self.queries), slice(0, self.keys)
+
+    def tiles(self, window: int | None) -> list[Tile]:
         """Blocks of queries, each with the keys that the terms' window leaves visible to some of them.
 
         It is one block of everything where more save nothing: without a window, or with one that is wide.
         """
-        whole = [(slice(0, self.queries), slice(0, self.keys))]
         if window is None or is_captured():  # first, as comparing lengths would fix them in what is captured
-            return whole
+            return [self.whole]
         block = max(MIN_TILE if self.device.type == "cpu" else MIN_TILE_ELSEWHERE, window)
         if block >= self.queries or block + 2 * window >= self.keys:
-            return whole
+            return [self.whole]
         stops = [min(i + block, self.queries) for i in range(0, self.queries, block)]
         starts = [0, *stops[:-1]]
         return [

@@ -22,35 +22,28 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..terms import LowRank, Terms, is_captured, precise
+from ..terms import RelativeIndex, Terms, is_captured, precise
 from . import shifted
-from .base import Attend, Backend, opaque, register_backend
-from .bias import additive_bias
-from .call import Call, Mask, cut
+from .base import Attend, Backend, opaque
+from .bias import additive_bias, beyond_bias, low_rank_bias
+from .call import EVERY, Call, Mask, cut
 from .dropout import draw, kept_scale
-from .shifted import matrix, matrix_gradient
-from .tables import Tables, objection_to_cls
+from .relative import gain_of, offsets_of, sum_by_offset
 from .transform import fold, transform
 
 SCORES = 2**20  # per thread and chunk: 4 MiB. At n = 512 a quarter of it took a tenth longer, and twice as much no less
 
 
-@register_backend
 class Chunked(Backend):
     """Runs what schemes usually have; :meth:`objection` names the rest."""
 
     name = "chunked"
 
     def objection(self, terms: Terms, call: Call | None = None) -> str | None:
-        if (reason := objection_to_cls(terms)) is not None:
-            return reason
-        low_rank = any(isinstance(bias, LowRank) for bias in terms.biases)
-        if terms.gains and not terms.contiguous:
-            return "it has gains for contiguous positions only"
-        if low_rank and terms.contiguous and (terms.vectors or terms.gains):
-            return "it has a bias of low rank within q·k, which gains and vectors leave no place for"
-        if not terms.content and not (low_rank and terms.contiguous):
-            return "it has no place for scores without q·k, but for a product of low rank at contiguous positions"
+        if len({table.index.cls_rows is None for table in terms.vectors + terms.value_tables}) > 1:
+            return "it has no place for vectors of which only some have rows for [CLS]"
+        if not terms.content and beyond_bias(terms):
+            return "it has no place for scores without q·k, but for a bias of low rank alone"
         if terms.combine == "multiply" and not (terms.query_tables and terms.key_tables):
             return "it has no place for a product of two"
         if call is not None and call.weights:
@@ -63,59 +56,34 @@ class Chunked(Backend):
         return on_cpu and not is_captured() and super().suits(terms, call)
 
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
-        terms = _with_matrix(terms, call)
-        tables = Tables.of(terms, call)
+        low_rank = None if terms.content else low_rank_bias(terms, call)
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
         setup = Setup(scale, terms.combine, call.dropout, *_additive(mask.blocked(call, terms.window), call.dtype), _pairs(terms))
-        given = [None if table is None else precise(table) for table in (*tables.relative, tables.dense)]
-        tiles = call.tiles(None if tables.cls else terms.window)
-        parts = (
-            [(*tile, *_of_tile(setup, given, call, *tile)) for tile in tiles] if len(tiles) > 1 else [(*tiles[0], setup, given)]
-        )
+        vectors = [sum_by_offset(tables) for tables in (terms.query_tables, terms.key_tables, terms.value_tables)]
+        parts = []
+        for tile in call.tiles(terms.window):
+            bias = additive_bias(terms, call, tile) if low_rank is None else None
+            scalars = (None if x is None else precise(x) for x in (gain_of(terms, tile), bias))
+            rows = EVERY if setup.pairs is not None else offsets_of(call.queries, tile)
+            parts.append((tile, setup.part(*tile), (*(cut(x, EVERY, rows) for x in vectors), *scalars)))
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
             with torch.autocast(q.device.type, enabled=False):
-                q, k = fold(*transform(precise(q), precise(k), terms), tables.low_rank, scale, terms.content)
+                q, k = fold(*transform(precise(q), precise(k), terms), low_rank, scale, terms.content)
                 run, training, v32 = opaque(_Attention.apply), torch.is_grad_enabled(), precise(v)
-                z = [run(own, training, q[:, :, i], k[:, :, j], v32[:, :, j], *rest) for i, j, own, rest in parts]
+                z = [run(own, training, q[:, :, i], k[:, :, j], v32[:, :, j], *rest) for (i, j), own, rest in parts]
                 return (z[0] if len(z) == 1 else torch.cat(z, dim=2)).to(v.dtype), None
 
         return attend
 
 
-def _of_tile(
-    setup: Setup, given: list[Tensor | None], call: Call, queries: slice, keys: slice
-) -> tuple[Setup, list[Tensor | None]]:
-    """The arguments of attention but q, k and v for a tile; its tables have the rows of its offsets."""
-    tile = slice(None), slice(None), queries, keys
-    *tables, dense = given
-    if setup.pairs is None:
-        first = call.queries + keys.start - queries.stop  # the row of the least offset of the tile
-        size = queries.stop - queries.start + keys.stop - keys.start - 1
-        tables = [None if table is None else table[:, first : first + size] for table in tables]
-    masks = cut(setup.mask, *tile), cut(setup.any_visible, *tile[:3]), cut(setup.pairs, slice(None), *tile[2:])
-    return replace(setup, mask=masks[0], any_visible=masks[1], pairs=masks[2]), [*tables, cut(dense, *tile)]
-
-
-def _with_matrix(terms: Terms, call: Call) -> Terms:
-    """Terms in which biases of low rank that all sequences share have become one matrix with the other biases.
-
-    Adding the matrix, which is made once if layers share it, takes less time than a wider product in every head. Biases at
-    positions that are not contiguous are a matrix, too.
-    """
-    products = [bias for bias in terms.biases if isinstance(bias, LowRank)]
-    shared = products and terms.content and all(len(bias.left) == len(bias.right) == 1 for bias in products)
-    if not (shared or ((terms.biases or terms.cls_bias is not None) and not terms.contiguous)):
-        return terms
-    matrix = additive_bias(terms, call)
-    assert matrix is not None
-    return replace(terms, biases=(matrix,), cls_bias=None)
-
-
 def _pairs(terms: Terms) -> Tensor | None:
     """``pairs`` of :class:`Setup`."""
-    window = next((table.index.window for table in terms.vectors + terms.value_tables), None)
-    return None if window is None or window.contiguous else window.pairs
+    index = next((table.index for table in terms.vectors + terms.value_tables), None)
+    if index is None or index.by_diagonal:
+        return None
+    rows = len(index.window.offsets)
+    return RelativeIndex(index.window, cls_rows=(rows, rows + 1) if index.cls_rows else None).matrix()
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +95,12 @@ class Setup:
     dropout: float
     mask: Tensor | None  # (B or 1, 1, Q or 1, K), added to e: so low at masked keys that p is 0
     any_visible: Tensor | None  # (B or 1, 1, Q or 1, 1), 0 for fully masked queries, else 1
-    pairs: Tensor | None  # (B or 1, Q, K) the row of each pair in tables of vectors, where positions are not contiguous
+    pairs: Tensor | None  # (B or 1, Q, K) the row of each pair in tables of vectors, where it is not that of its diagonal
+
+    def part(self, queries: slice, keys: slice) -> Setup:
+        """The same of a tile."""
+        mask, any_visible = cut(self.mask, EVERY, EVERY, queries, keys), cut(self.any_visible, EVERY, EVERY, queries)
+        return replace(self, mask=mask, any_visible=any_visible, pairs=cut(self.pairs, EVERY, queries, keys))
 
 
 Part = tuple[slice, slice]  # of the batch and of the heads
@@ -139,17 +112,16 @@ class Inputs(NamedTuple):
     q: Tensor  # (B, H, Q, d)
     k: Tensor  # (B, H, K, d)
     v: Tensor  # (B, H, K, d)
-    a: Tensor | None  # from here on as in Tables
+    a: Tensor | None  # A, B and V: (1 or H, rows, d)
     b: Tensor | None
     values: Tensor | None
-    gain: Tensor | None
-    bias: Tensor | None
-    dense: Tensor | None
+    gain: Tensor | None  # (1 or B, 1 or H, Q, K)
+    bias: Tensor | None  # likewise
 
     def part(self, part: Part) -> Inputs:
         """The same of a part; what is shared is whole."""
-        a, b, values, gain, bias = (cut(x, part[1]) for x in self[3:8])
-        return Inputs(self.q[part], self.k[part], self.v[part], a, b, values, gain, bias, cut(self.dense, *part))
+        a, b, values = (cut(x, part[1]) for x in self[3:6])
+        return Inputs(self.q[part], self.k[part], self.v[part], a, b, values, cut(self.gain, *part), cut(self.bias, *part))
 
 
 class _Attention(torch.autograd.Function):
@@ -231,13 +203,11 @@ class _Chunk:
         """e (G, Q, K)."""
         x, y, z = self._products()
         e = x.mul_(y).mul_(z) if self.multiplies else x
-        by_head, size = self._by_head(e), e.shape[1:]
+        by_head = self._by_head(e)
         if self.inputs.gain is not None:
-            by_head *= matrix(self.inputs.gain, *size)
+            by_head *= self.inputs.gain
         if self.inputs.bias is not None:
-            by_head += matrix(self.inputs.bias, *size)
-        if self.inputs.dense is not None:
-            by_head += self.inputs.dense
+            by_head += self.inputs.bias
         if self.mask is not None:
             by_head += self.mask
         return e
@@ -246,16 +216,15 @@ class _Chunk:
         """Add those of the scores to ``gradients``. ``de`` is lost."""
         by_head, scale = self._by_head(de), self.table_scale
         if gradients.bias is not None:
-            self._add_scalars(gradients.bias, de)
-        if gradients.dense is not None:
-            gradients.dense.add_(by_head.sum_to_size(gradients.dense.shape))
+            gradients.bias.add_(by_head.sum_to_size(gradients.bias.shape))
         dx = dy = dz = de
         if self.multiplies or self.inputs.gain is not None:
             x, y, z = self._products()
             if gradients.gain is not None:
-                self._add_scalars(gradients.gain, de * x * y * z if self.multiplies else de * x)
+                of_gain = self._by_head(de * x * y * z if self.multiplies else de * x)
+                gradients.gain.add_(of_gain.sum_to_size(gradients.gain.shape))
             if self.inputs.gain is not None:
-                by_head *= matrix(self.inputs.gain, *de.shape[1:])
+                by_head *= self.inputs.gain
             if self.multiplies:
                 dy = de * x
                 dz, dy, dx = dy * y, dy.mul_(z), de.mul_(y).mul_(z)
@@ -282,10 +251,6 @@ class _Chunk:
         if self.b is not None:
             self.by_key.add_products(z.transpose(1, 2), self.k * self.table_scale, self.b.flip(1))
         return x, y, z
-
-    def _add_scalars(self, gradient: Tensor, w: Tensor) -> None:
-        by_head = self._by_head(w).sum_to_size(1, len(gradient), *w.shape[1:])[0]
-        gradient += matrix_gradient(by_head, gradient)
 
     def _by_head(self, x: Tensor) -> Tensor:
         """(G, …) -> (b, h, …), a view."""

@@ -9,15 +9,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..terms import Terms, precise
-from .base import Attend, Backend, register_backend
+from .base import Attend, Backend
 from .bias import additive_bias
 from .call import Call, Mask
 from .products import multiplies_half, product
-from .relative import dense, times_keys, times_queries, weighted_sum
+from .relative import gain_of, times_keys, times_queries, weighted_sum
 from .transform import transform
 
 
-@register_backend
 class Eager(Backend):
     """Runs everything. Scores, their products and the softmax are computed in float32 or better."""
 
@@ -27,9 +26,7 @@ class Eager(Backend):
         return None
 
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
-        gains = [dense(gain) for gain in terms.gains]
-        gain = math.prod(gains[1:], start=gains[0]) if gains else None
-        bias, blocked = additive_bias(terms, call), mask.blocked(call, terms.window)
+        gain, bias, blocked = gain_of(terms), additive_bias(terms, call), mask.blocked(call, terms.window)
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from ..terms import Relative, Terms, Window, first_tokens
-from .base import Attend, Backend, register_backend
+from .base import Attend, Backend
 from .bias import beyond_bias, low_rank_bias
 from .call import Call, Mask
-from .tables import Tables
+from .tables import Tables, objection_to_cls
 from .transform import fold, of_one_width, transform
 
 BLOCK = 128  # queries, and keys, of a block of the mask
@@ -29,7 +29,6 @@ Modify = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """(score, b, h, i, j), scalars -> the score with the bias."""
 
 
-@register_backend
 class Flex(Backend):
     """``softmax(s·q·k + b) v`` with b of low rank, as part of queries and keys, or read from a table by offset.
 
@@ -46,7 +45,7 @@ class Flex(Backend):
             return "it reads biases by offset, and has no place for one that differs from pair to pair"
         if any(isinstance(bias, Relative) and bias.index.window.bounds is None for bias in terms.biases):
             return "it reads biases at whole offsets, and has no place for positions that are real numbers"
-        return None if call is None else self._objection_to(call)
+        return objection_to_cls(terms) or (None if call is None else self._objection_to(call))
 
     def suits(self, terms: Terms, call: Call | None = None) -> bool:
         """Not yet: it has never run on a GPU. It is taken by name."""
@@ -114,16 +113,16 @@ def block_mask(mask: Mask, call: Call, window: int | None) -> BlockMask | None:
 
 def _biased(terms: Terms, call: Call, tables: Tables) -> Modify:
     """What adds the bias, one row of a table for each pair, to a score."""
-    table = tables.relative[-1]
+    table = tables.bias
     assert table is not None
     window = next((bias.index.window for bias in terms.biases if isinstance(bias, Relative)), None)
     window = window or Window(call.keys, call.queries, device=call.device)
     assert window.bounds is not None
     keys = window.positions.int()
     queries = keys[:, call.start :] + window.bounds[0]
-    if is_cls := bool(tables.cls):  # whose rows become the first
+    if is_cls := tables.cls:  # whose rows become the first
         table, queries = torch.cat([table[:, -2:], table[:, :-2]], dim=1), queries - 2
-    first_keys = first_tokens(window.first if terms.cls_bias is None else terms.cls_first, call.keys, call.device)
+    first_keys = first_tokens(terms.cls_first, call.keys, call.device)
     first_queries = first_keys[:, call.start :]
     of_head, of_position, of_first = map(_row_of, (table, keys, first_keys))
 

@@ -1,90 +1,83 @@
 """Products with relative tables. Nothing here is (Q, K, d).
 
-In a contiguous window they are taken once per offset, (Q, R), and shifted into place; in any other, once per row of the table,
-(Q, T), and gathered.
+In a contiguous window they are taken once per offset, (Q, R), and shifted into place; in any other, and where [CLS] has rows of
+its own, once per row of the table, (Q, T), and gathered.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..terms import Relative, RelativeIndex, first_tokens
+from ..terms import Relative, Terms, precise
+from .call import Tile
 from .products import product
 
 
 def by_offset(relative: Relative) -> Tensor:
-    """(1 or H, R) or (1 or H, R, d): the row of every offset, ascending."""
-    table, rows = relative.table, relative.index.rows
-    return table if rows is None else table.index_select(1, rows)
+    """(1 or H, R or R + 2, …): the row of every offset, ascending, and those of [CLS] where it has any."""
+    table, rows, cls_rows = relative.table, relative.index.rows, relative.index.cls_rows
+    offsets = table if rows is None else table.index_select(1, rows)
+    if cls_rows is None:
+        return offsets
+    return torch.cat([offsets, *(table[:, row, None] for row in cls_rows)], dim=1)  # an index of two would wait for the device
 
 
-def of_cls(relative: Relative, rows: tuple[int, int]) -> Tensor:
-    """(1 or H, 2) or (1 or H, 2, d): these rows, those of [CLS]. An index of two numbers would wait for the device."""
-    return torch.stack([relative.table[:, row] for row in rows], dim=1)
+def sum_by_offset(tables: Sequence[Relative]) -> Tensor | None:
+    """The sum of tables of one kind as :func:`by_offset`, in float32 or better; None if there are none."""
+    rows = [precise(by_offset(table)) for table in tables]
+    return sum(rows[1:], start=rows[0]) if rows else None
 
 
-def dense(scalars: Relative) -> Tensor:
-    """A table of scalars (1 or H, T) -> (1 or B, 1 or H, Q, K): ``table[row(i, j)]``."""
-    index = scalars.index
-    if not index.window.contiguous:
-        return scalars.table[:, index.matrix()].transpose(0, 1)
-    scores = toeplitz(by_offset(scalars), index.window.keys)[None]
-    if index.cls_rows is None:
-        return scores
-    return replace_cls(scores, None, index.window.start, *(scalars.table[:, row, None, None] for row in index.cls_rows))
+def offsets_of(queries: int, tile: Tile) -> slice:
+    """The rows by offset that a tile has pairs of, in a contiguous window of so many queries."""
+    i, j = tile
+    first = queries + j.start - i.stop
+    return slice(first, first + i.stop - i.start + j.stop - j.start - 1)
+
+
+def dense(scalars: Relative, tile: Tile | None = None) -> Tensor:
+    """A table of scalars (1 or H, T) -> (1 or B, 1 or H, Q, K): ``table[row(i, j)]``, of all pairs or of a tile."""
+    index, window = scalars.index, scalars.index.window
+    i, j = tile or (slice(0, window.queries), slice(0, window.keys))
+    if not index.by_diagonal:
+        return scalars.table[:, index.matrix()[:, i, j]].transpose(0, 1)
+    return toeplitz(by_offset(scalars)[:, offsets_of(window.queries, (i, j))], j.stop - j.start)[None]
+
+
+def gain_of(terms: Terms, tile: Tile | None = None) -> Tensor | None:
+    """(1 or B, 1 or H, Q, K): the product of all gains, or None where there are none."""
+    gains = [dense(gain, tile) for gain in terms.gains]
+    return math.prod(gains[1:], start=gains[0]) if gains else None
 
 
 def times_queries(q: Tensor, vectors: Relative) -> Tensor:
     """(B, H, Q, d) -> (B, H, Q, K): ``q_i · table[row(i, j)]``."""
     index = vectors.index
-    if not index.window.contiguous:
+    if not index.by_diagonal:
         return _product(q, vectors.table).gather(-1, _of_heads(index.matrix(), q))
-    products, *for_cls = _products(q, vectors)
-    return _with_cls(skew(products, index.window.keys), index, for_cls)
+    return skew(_product(q, by_offset(vectors)), index.window.keys)  # rows are few: cheaper before a product than after
 
 
 def times_keys(k: Tensor, vectors: Relative) -> Tensor:
     """(B, H, K, d) -> (B, H, Q, K): ``k_j · table[row(i, j)]``."""
     index = vectors.index
-    if not index.window.contiguous:
+    if not index.by_diagonal:
         return _product(k, vectors.table).gather(-1, _of_heads(index.matrix().transpose(1, 2), k)).transpose(-1, -2)
-    products, *for_cls = _products(k, vectors, descending=True)
-    scores = skew(products, index.window.queries).transpose(-1, -2)
-    return _with_cls(scores, index, [product.transpose(-1, -2) for product in for_cls])
+    return skew(_product(k, by_offset(vectors).flip(-2)), index.window.queries).transpose(-1, -2)
 
 
 def weighted_sum(p: Tensor, vectors: Relative) -> Tensor:
     """(B, H, Q, K) -> (B, H, Q, d): ``Σ_j p_ij · table[row(i, j)]``."""
-    vectors = replace(vectors, table=vectors.table.to(p.dtype))
     index = vectors.index
-    if not index.window.contiguous:
+    if not index.by_diagonal:
         sums = p.new_zeros(*p.shape[:-1], vectors.table.shape[1])  # of the weights, by row
-        return sums.scatter_add(-1, _of_heads(index.matrix(), p), p) @ vectors.table
-    if index.cls_rows is None:
-        return unskew(p) @ by_offset(vectors)
-    zero, one, start = p.new_zeros(()), p.new_ones(()), index.window.start
-    ordinary = replace_cls(p, None, start, zero, zero)
-    from_cls = replace_cls(torch.zeros_like(p), None, start, one, zero) * p
-    to_cls = p - ordinary - from_cls
-    for_cls = torch.stack([from_cls.sum(-1), to_cls.sum(-1)], dim=-1)  # (B, H, Q, 2)
-    return unskew(ordinary) @ by_offset(vectors) + for_cls @ of_cls(vectors, index.cls_rows)
-
-
-def replace_cls(scores: Tensor, first: Tensor | None, start: int, from_cls: Tensor, to_cls: Tensor) -> Tensor:
-    """(B, H, Q, K) with the row of query 0 replaced by ``from_cls`` and the rest of the column of key 0 by ``to_cls``.
-
-    Both replacements broadcast against ``(B, H, Q, K)``. ``first`` tells which queries and keys are meant, as
-    :attr:`.terms.Window.first`, and ``start`` is the number of the first query among the keys.
-    """
-    is_first = first_tokens(first, scores.shape[-1], scores.device)[:, None, :]  # (B or 1, 1, K)
-    scores = torch.where(is_first[:, :, None], to_cls.to(scores), scores)
-    if first is None and start > 0:
-        return scores
-    return torch.where(is_first[..., start:, None], from_cls.to(scores), scores)
+        return sums.scatter_add(-1, _of_heads(index.matrix(), p), p) @ vectors.table.to(p.dtype)
+    return unskew(p) @ by_offset(vectors).to(p.dtype)
 
 
 def toeplitz(vector: Tensor, keys: int) -> Tensor:
@@ -137,24 +130,10 @@ class _Unskew(torch.autograd.Function):
         return skew(gradient, ctx.keys)
 
 
-def _products(x: Tensor, vectors: Relative, descending: bool = False) -> tuple[Tensor, ...]:
-    """(B, H, N, d) -> (B, H, N, R) with the vector of every offset; two (B, H, N, 1) with those of [CLS] where it has any."""
-    rows = by_offset(vectors)  # few: cheaper before a product than after
-    products = _product(x, rows.flip(-2) if descending else rows)
-    cls_rows = vectors.index.cls_rows
-    if cls_rows is None:
-        return (products,)
-    return products, *_product(x, of_cls(vectors, cls_rows)).split(1, dim=-1)
-
-
 def _product(x: Tensor, vectors: Tensor) -> Tensor:
     """(B, H, N, d), (1 or H, M, d) -> (B, H, N, M). Vectors shared by the heads make one plain matrix product."""
     vectors = vectors.to(x.dtype)
     return product(x, (vectors[0] if len(vectors) == 1 else vectors).transpose(-1, -2))
-
-
-def _with_cls(scores: Tensor, index: RelativeIndex, for_cls: list[Tensor]) -> Tensor:
-    return replace_cls(scores, None, index.window.start, *for_cls) if for_cls else scores
 
 
 def _of_heads(rows: Tensor, like: Tensor) -> Tensor:

@@ -9,13 +9,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..terms import Terms
-from .base import Attend, Backend, register_backend
+from .base import Attend, Backend
 from .bias import additive_bias, beyond_bias, low_rank_bias, rounded
-from .call import EVERY, Call, Mask, cut
+from .call import Call, Mask
 from .transform import fold, of_one_width, transform
 
 
-@register_backend
 class Sdpa(Backend):
     """``softmax(s·q·k + b) v`` without materialising the scores, where the device has a kernel for it.
 
@@ -38,14 +37,14 @@ class Sdpa(Backend):
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
         low_rank = low_rank_bias(terms, call)
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
-        bias = additive_bias(terms, call) if low_rank is None else None
-        plain = bias is None and mask.only_causal and terms.window is None
+        biased = low_rank is None and (terms.biases or terms.cls_bias is not None)
+        plain = not biased and mask.only_causal and terms.window is None
         causal = plain and bool(call.queries == call.keys)  # which kernels support without a matrix
         parts = []
         for tile in call.tiles(terms.window):
             blocked, fully_masked = None if causal else mask.blocked(call, terms.window, *tile), None
-            of_tile = cut(bias, EVERY, EVERY, *tile)
-            allowed = None if of_tile is None else rounded(of_tile, blocked, call.dtype)
+            bias = None if low_rank is not None else additive_bias(terms, call, tile)
+            allowed = None if bias is None else rounded(bias, blocked, call.dtype)
             if blocked is not None:
                 fully_masked = blocked.all(-1, keepdim=True)
                 blocked = blocked & ~fully_masked  # a row of -inf alone is NaN in some kernels; its output is zeroed instead

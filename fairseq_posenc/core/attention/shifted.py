@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .relative import skewed_view, toeplitz, unskew
+from .relative import skewed_view
 
 BLOCK = 64
 
@@ -43,29 +43,6 @@ def sum_gradients(dz: Tensor, w: Tensor, rows: Tensor) -> Tensor:
     for at, met, by_offset in _unskewed(w):
         _add_transposed_times(out[:, met], by_offset, dz[:, at])
     return out
-
-
-def matrix(scalars: Tensor, queries: int, keys: int) -> Tensor:
-    """(H, R), or with those of query 0 and of key 0 (H, R + 2) -> (H, Q, K): the scalar of each pair."""
-    offsets = queries + keys - 1
-    out = toeplitz(scalars[:, :offsets], keys)
-    if scalars.shape[1] > offsets:
-        out[:, :, 0] = scalars[:, offsets + 1, None]
-        if queries == keys:
-            out[:, 0] = scalars[:, offsets, None]
-    return out
-
-
-def matrix_gradient(w: Tensor, like: Tensor) -> Tensor:
-    """The gradient of :func:`matrix`, (H, Q, K) -> (H, R or R + 2): sums over the pairs that have a scalar."""
-    _, queries, keys = w.shape
-    sums = unskew(w).sum(1)
-    if like.shape[1] == sums.shape[1]:
-        return sums
-    first = int(queries == keys)  # the first query that is not the query 0
-    sums[:, : queries - first] -= w[:, first:, 0].flip(1)
-    sums[:, queries - 1 :] -= w[:, :first].sum(1)
-    return torch.cat([sums, w[:, :first].sum((1, 2))[:, None], w[:, first:, 0].sum(1)[:, None]], dim=1)
 
 
 class Gathered:

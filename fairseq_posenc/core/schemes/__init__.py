@@ -3,8 +3,8 @@
 import importlib
 import pkgutil
 
-from .base import REGISTRY, GeneralOptions, Scheme, Settings, option, option_fields, register, scheme_options
-from .layered import LayeredPositions, LayeredTerms, build, same
+from .base import REGISTRY, Scheme, Settings, option, option_fields, register, scheme_options
+from .layered import build, same
 from .positions import LayerTerms, Positions, parse
 
 for _module in pkgutil.iter_modules(__path__):
@@ -12,10 +12,7 @@ for _module in pkgutil.iter_modules(__path__):
 
 __all__ = [
     "REGISTRY",
-    "GeneralOptions",
     "LayerTerms",
-    "LayeredPositions",
-    "LayeredTerms",
     "Positions",
     "Scheme",
     "Settings",

@@ -37,10 +37,8 @@ class Alibi(Scheme):
     name = "alibi"
     equation = "e = q·k / √d - m_h |j-i|"
     source = "Press et al. 2022, §3"
-    family, advice = (
-        "scalar biases by offset",
-        "prefers near tokens without training; symmetric, so that left and right are learned late",
-    )
+    family = "scalar biases by offset"
+    advice = "prefers near tokens without training; symmetric, so that left and right are learned late"
     honours = ()
     data_driven = False
 

@@ -31,10 +31,8 @@ class Cable(Scheme):
     name = "cable"
     equation = "e = q·k / √d - |c_i - c_j|, c_i = Σ_{t≤i} softplus(w·x_t)"
     source = "Veisi et al. 2025; Lin et al. 2025"
-    family, advice = (
-        "scalar biases by offset",
-        "distances that depend on the words; kept its loss at four times the length of training",
-    )
+    family = "scalar biases by offset"
+    advice = "distances that depend on the words; kept its loss at four times the length of training"
     reads_input = reads_past = True
     interpretable = False
     decays = ("weight",)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from ...base.errors import FieldError
-from ..terms import Terms, Window
+from ..terms import Window
 from .base import Scheme, Settings, scheme_options
-from .positions import Change, Keep, LayerTerms, Positions, Sum, read_sum, require_meaning, sums_of
+from .positions import Positions, Sum, read_sum, require_meaning, sums_of
 
 
 def build(expression: str, settings: Settings, options: Mapping[str, Any] | None = None) -> Positions:
@@ -96,36 +96,3 @@ class LayeredPositions(Positions):
     def embed(self, window: Window, tokens: Tensor | None) -> Tensor | None:
         """As :meth:`Positions.embed`."""
         return self.sums[0].embed(window, tokens)
-
-    def terms(self, window: Window) -> LayeredTerms:
-        """As :meth:`Positions.terms`."""
-        return LayeredTerms([part.terms(window) for part in self.sums])
-
-    def probes(self) -> list[Terms]:
-        """Terms of made-up tokens, of each alternative."""
-        return [probe for part in self.sums for probe in part.probes()]
-
-
-class LayeredTerms(LayerTerms):
-    """As :class:`LayerTerms`."""
-
-    def __init__(self, parts: Sequence[LayerTerms]) -> None:
-        self._parts = parts
-        self.same = False
-
-    def of(self, layer: int, x: Tensor, normalise: Change | None = None, at_keys: Keep | None = None) -> Terms:
-        """As :meth:`LayerTerms.of`."""
-        return self._parts[layer % len(self._parts)].of(layer // len(self._parts), x, normalise, at_keys)
-
-    def shared(self, terms: Terms) -> bool:
-        """As :meth:`LayerTerms.shared`."""
-        return any(part.shared(terms) for part in self._parts)
-
-    def projected(self, projections: Sequence[Callable[[Terms], Terms]]) -> LayeredTerms:
-        """As :meth:`LayerTerms.projected`."""
-        number = len(self._parts)
-        return LayeredTerms([part.projected(projections[first::number]) for first, part in enumerate(self._parts)])
-
-    def cut(self, window: Window) -> LayeredTerms:
-        """As :meth:`LayerTerms.cut`."""
-        return LayeredTerms([part.cut(window) for part in self._parts])

@@ -27,10 +27,8 @@ class LogCPB(Scheme):
     name = "log_cpb"
     equation = "e = q·k / √d + 16 (σ(g_θ(sign(r) ln(1+|r|))) - 1/2), r = j-i"
     source = "Liu et al. 2022, eq. 3, 4"
-    family, advice = (
-        "scalar biases by offset",
-        "a learned function of the offset; kept its loss at four times the length of training",
-    )
+    family = "scalar biases by offset"
+    advice = "a learned function of the offset; kept its loss at four times the length of training"
 
     @dataclass(frozen=True)
     class Options:

@@ -31,10 +31,8 @@ class LogN(Scheme):
     name = "log_n"
     equation = "e = s_h ln(n) q·k / √d"
     source = "Nakanishi 2025, eq. 2"
-    family, advice = (
-        "scales of scores",
-        "beside another scheme: scores grow with the number of keys, for sequences of other lengths",
-    )
+    family = "scales of scores"
+    advice = "beside another scheme: scores grow with the number of keys, for sequences of other lengths"
     interpretable = False
     honours = ("position_log_n", *Scheme.honours)
 

@@ -223,14 +223,17 @@ class Positions(nn.Module):
 
     def terms(self, window: Window) -> LayerTerms:
         """The terms of the layers in one forward pass."""
+        return LayerTerms(self.alternatives, window, [part.fixed_terms(window) for part in self.alternatives])
+
+    def fixed_terms(self, window: Window) -> list[Terms]:
+        """What the schemes have that do not read a layer's input: the terms of every layer, or one for all."""
         parts = [scheme.layer_terms(window) for scheme in self.schemes if not scheme.reads_input]
         layers = max([1, *map(len, parts)])
-        fixed = [self._total([part[layer if len(part) > 1 else 0] for part in parts]) for layer in range(layers)]
-        return LayerTerms(self, window, fixed)
+        return [self._total([part[layer if len(part) > 1 else 0] for part in parts]) for layer in range(layers)]
 
     def probes(self) -> list[Terms]:
-        """Terms of made-up tokens, to see which kinds there are."""
-        return [self._total(self._probe_schemes())]
+        """Terms of made-up tokens, of each alternative, to see which kinds there are."""
+        return [part._total(part._probe_schemes()) for part in self.alternatives]
 
     def _total(self, parts: Sequence[Terms]) -> Terms:
         try:
@@ -279,19 +282,16 @@ Keep = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class LayerTerms:
-    """The terms of the layers in one forward pass."""
+    """The terms of the layers in one forward pass: layer i has those of the (i mod number)-th sum."""
 
-    def __init__(self, positions: Positions, window: Window, fixed: Sequence[Terms]) -> None:
-        self._positions = positions
-        self._readers = [scheme for scheme in positions.schemes if scheme.reads_input]
+    def __init__(self, sums: Sequence[Positions], window: Window, fixed: Sequence[list[Terms]]) -> None:
+        self._sums = sums
         self._window = window
-        self._fixed = fixed  # of every layer, or of all: what the schemes have that do not read the layer's input
-        self.same = len(fixed) == 1 and fixed[0].projected and not self._readers
-        """Whether all layers have the same terms, so that they can share what is computed from them."""
+        self._fixed = fixed  # as fixed_terms of each sum
 
     def shared(self, terms: Terms) -> bool:
-        """Whether another layer has the same terms, the same object."""
-        return self.same and terms is self._fixed[0]
+        """Whether other layers may have the same terms, the same object, so that they can share what is computed from it."""
+        return any(len(fixed) == 1 and fixed[0] is terms for fixed in self._fixed)
 
     def of(self, layer: int, x: Tensor, normalise: Change | None = None, at_keys: Keep | None = None) -> Terms:
         """The terms of one layer.
@@ -302,30 +302,34 @@ class LayerTerms:
             normalise: what it does to its input before attention.
             at_keys: returns the normalised input at the keys, (B, K, D), for that at the queries; by default, they are the same.
         """
-        fixed = self._of_layer(layer)
-        if not self._readers:
+        own, number = divmod(layer, len(self._sums))
+        positions, fixed = self._sums[number], self._of_layer(layer)
+        readers = [scheme for scheme in positions.schemes if scheme.reads_input]
+        if not readers:
             return fixed
         x = sum(fixed.inputs, start=x if normalise is None else normalise(x))
-        factor = self._positions.settings.factor
         keys = x
-        if at_keys is not None and any(scheme.reads_past for scheme in self._readers):
+        if at_keys is not None and any(scheme.reads_past for scheme in readers):
             (keys,) = at_keys(x)
-        parts = [scheme.input_terms(layer, self._window, keys if scheme.reads_past else x) for scheme in self._readers]
-        return Terms.sum([fixed, *parts], factor)
+        parts = [scheme.input_terms(own, self._window, keys if scheme.reads_past else x) for scheme in readers]
+        return Terms.sum([fixed, *parts], positions.settings.factor)
 
     def projected(self, projections: Sequence[Callable[[Terms], Terms]]) -> LayerTerms:
         """The same after each layer's own projection, :meth:`Terms.project`, where there is anything to project."""
-        if all(terms.projected for terms in self._fixed):
-            return self
-        fixed = [project(self._of_layer(layer)) for layer, project in enumerate(projections)]
-        return LayerTerms(self._positions, self._window, fixed)
+        fixed = list(self._fixed)
+        for number, part in enumerate(fixed):
+            if not all(terms.projected for terms in part):
+                layers = range(number, len(projections), len(fixed))
+                fixed[number] = [projections[layer](self._of_layer(layer)) for layer in layers]
+        return LayerTerms(self._sums, self._window, fixed)
 
     def cut(self, window: Window) -> LayerTerms:
         """The terms within a smaller window, as :meth:`Terms.cut`."""
-        return LayerTerms(self._positions, window, [terms.cut(window) for terms in self._fixed])
+        return LayerTerms(self._sums, window, [[terms.cut(window) for terms in part] for part in self._fixed])
 
     def _of_layer(self, layer: int) -> Terms:
-        return self._fixed[layer if len(self._fixed) > 1 else 0]
+        own, number = divmod(layer, len(self._sums))
+        return self._fixed[number][own if len(self._fixed[number]) > 1 else 0]
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:

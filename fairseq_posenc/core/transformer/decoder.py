@@ -88,15 +88,16 @@ class Decoder(Stack):
             terms = cache.terms(window, self.positions.max_length, self._whole_terms)
         x = self.embed(words, window, new)
         across = None if memory is None else self.bind(Terms(), Mask(memory_padding), words, memory.shape[1])
-        bound: Attend | None = None
+        bound: dict[int, Attend] = {}
         for i, layer in enumerate(self.layers_in_order):
             if self.skips_layer():
                 continue
             at_keys = None if cache is None else partial(cache.extend, ("input", i))
             own = terms.of(i, x, layer.normalised, at_keys)
-            if bound is None or not terms.same:
-                bound = self.bind(own, Mask(causal=True), words, window.keys, transformed=True)
-            attend = partial(_attend, own, bound, cache, i)
+            run = bound.get(id(own)) or self.bind(own, Mask(causal=True), words, window.keys, transformed=True)
+            if terms.shared(own):
+                bound[id(own)] = run
+            attend = partial(_attend, own, run, cache, i)
             cross_attend = None if memory is None or across is None else partial(_cross_attend, memory, across, cache, i)
             if self.checkpoint_activations and self.training:
                 x = checkpoint(layer, x, own.inputs, attend, cross_attend, use_reentrant=False)

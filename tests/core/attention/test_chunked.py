@@ -42,6 +42,7 @@ def slope(function, inputs: list[Tensor], directions: list[Tensor], step: float 
 
 SCATTERED = Window(N, positions=torch.arange(N)[None] * 2, span=2 * N)
 SQUARE, LOW_RANK = Window(N), (LowRank(random(1, H, N, 2), random(1, 1, N, 2)),)
+WITH_CLS = (Relative(random(H, 2 * N + 1, DIM), RelativeIndex(SQUARE, torch.arange(2 * N - 1), (2 * N - 1, 2 * N))),)
 
 
 @pytest.mark.parametrize(
@@ -66,9 +67,9 @@ def test_auto_takes_it_on_a_cpu_where_nothing_is_fused(terms: Terms, change: dic
     [
         (Terms(content=False, biases=table(SQUARE)), "scores without q·k"),
         (Terms(content=False, biases=(*LOW_RANK, *table(SCATTERED))), "scores without q·k"),
-        (Terms(query_tables=(Relative(random(1, 4, DIM), RelativeIndex(SQUARE, None, (0, 1))),)), "vectors of [CLS]"),
+        (Terms(query_tables=table(SQUARE, DIM), key_tables=WITH_CLS), "only some have rows for [CLS]"),
         (Terms(combine="multiply", query_tables=table(SQUARE, DIM)), "a product of two"),
-        (Terms(biases=LOW_RANK, gains=table(SQUARE)), "low rank"),
+        (Terms(content=False, biases=LOW_RANK, gains=table(SQUARE)), "low rank alone"),
     ],
 )
 def test_it_says_what_it_does_not_run(terms: Terms, reason: str) -> None:
@@ -86,10 +87,15 @@ def test_any_chunks_and_blocks_give_the_same(scores: int, block: int, heads: int
     monkeypatch.setattr(chunked, "SCORES", scores)
     monkeypatch.setattr(shifted, "BLOCK", block)
     mask = Mask(torch.arange(N) >= torch.tensor([[N], [5], [0]]), causal=True)
-    for queries, others in ((N, {"gains": table(SQUARE, heads=heads)}), (7, {"biases": (random(B, 1, 7, N),)})):
-        terms = vectors(Window(N, queries), heads, **others)
+    cases = (
+        vectors(SQUARE, heads, gains=table(SQUARE, heads=heads)),
+        vectors(Window(N, 7), heads, biases=(random(B, 1, 7, N),)),
+        Terms(query_tables=WITH_CLS, key_tables=WITH_CLS, value_tables=WITH_CLS, gains=table(SQUARE), biases=LOW_RANK),
+    )
+    for terms, queries in zip(cases, (N, 7, N), strict=True):
         inputs = [random(B, H, queries, DIM), random(B, H, N, DIM), random(B, H, N, DIM)]
-        tables = [table.table for table in terms.vectors + terms.value_tables + terms.gains] + [*others.get("biases", ())]
+        tables = [table.table for table in terms.vectors + terms.value_tables + terms.gains]
+        tables += [getattr(bias, "left", bias) for bias in terms.biases]
         results = []
         for backend in (CHUNKED, EAGER):
             z, _ = attend(backend, terms, *inputs, mask)

@@ -131,20 +131,14 @@ def test_a_window_over_documents_makes_no_matrix_of_all_pairs(backend: str) -> N
 @pytest.mark.parametrize("positions", [None, torch.arange(17)[None], torch.arange(34).view(2, 17).flip(1)])
 @pytest.mark.parametrize("low_rank", [False, True])
 def test_biases_of_cls_agree_with_the_reference(positions: Tensor | None, first: Tensor | None, low_rank: bool) -> None:
-    """Of its own rows, and in place of the sum of all others, where positions are contiguous and where they are any."""
+    """In place of the sum of all others, where positions are contiguous and where they are any."""
     if positions is None and first is not None:
         positions = torch.arange(17)[None]
     window = Window(17, 11, positions=positions, span=None if positions is None else 34, first=first)
-    rows = len(window.offsets)
-    with_rows = Relative(random(H, rows + 2), RelativeIndex(window, torch.arange(rows), (rows, rows + 1)))
     more = (LowRank(random(2, 1, 11, 2), random(1, H, 17, 2)),) if low_rank else ()
     q, k, v = random(2, H, 11, DIM), random(2, H, 17, DIM), random(2, H, 17, DIM)
     reset = {"cls_bias": random(1, 2), "cls_first": first}
-    for terms in (
-        Terms(biases=(with_rows, *more)),
-        Terms(biases=(relative(window), *more), **reset),
-        Terms(biases=more, **reset),
-    ):
+    for terms in (Terms(biases=(relative(window), *more), **reset), Terms(biases=more, **reset)):
         found, expected = (attend(backend, terms, q, k, v)[0] for backend in (FLEX, EAGER))
         torch.testing.assert_close(found, expected)
 
@@ -174,6 +168,7 @@ REAL = Window(7, positions=torch.arange(7)[None] / 2)
         (Terms(value_tables=(relative(ANY, DIM),), gains=(relative(ANY),)), {}, "values (V) or gains that multiply the scores"),
         (Terms(content=False, biases=(relative(ANY),)), {}, "scores without q·k"),
         (Terms(biases=(random(1, H, 7, 7),)), {}, "differs from pair to pair"),
+        (Terms(biases=(Relative(random(H, 15), RelativeIndex(ANY, torch.arange(13), (13, 14))),)), {}, "rows for [CLS]"),
         (Terms(biases=(relative(REAL),)), {}, "positions that are real numbers"),
         (Terms(), {"weights": True}, "does not give the attention weights"),
         (Terms(), {"dropout": 0.1}, "no dropout of attention weights"),

@@ -10,21 +10,19 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-from collections.abc import Collection
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from ...terms import LowRank, Terms
-from ..base import Attend, Backend, opaque, register_backend
+from ...terms import LowRank, Relative, Terms
+from ..base import Attend, Backend, opaque
 from ..call import Call, Mask
-from ..tables import Tables, objection_to_cls, relative_tables
+from ..tables import Tables, objection_to_cls
 from ..transform import fold, of_one_width, transform
 
 MAX_WIDTH = 128  # features of a head
 DTYPES = {torch.float32, torch.bfloat16, torch.float16}
-VECTORS = {"a", "b", "v"}
-"""Tables that queries, keys and weights are multiplied by."""
 
 
 def interpreted() -> bool:
@@ -32,19 +30,19 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def block_size(call: Call, width: int, kinds: Collection[str]) -> int:
+def block_size(call: Call, width: int, terms: Terms) -> int:
     """The number of queries and of keys of a tile, such that a program fits into the registers and shared memory of an A100.
 
     The sizes follow from the compiler's report (``tests/core/attention/compile_band.py``) and were not timed. Products of float32
-    hold whole rows of both factors in registers.
-    ``width`` is the number of features of a query, and ``kinds`` has the names of the tables in :func:`relative_tables`.
+    hold whole rows of both factors in registers. ``width`` is the number of features of a query.
     """
+    vectors = bool(terms.vectors or terms.value_tables)
     if call.dtype.itemsize > 2:
-        return 16 if width > 64 or VECTORS & set(kinds) else 32
-    return 32 if kinds or width > 64 else 64
+        return 16 if vectors or width > 64 else 32
+    scalars = terms.gains or any(isinstance(bias, Relative) for bias in terms.biases)
+    return 32 if vectors or scalars or width > 64 else 64
 
 
-@register_backend
 class Band(Backend):
     """Runs the whole form but for the few mixtures that :meth:`objection` names. Only a dense bias takes memory in n²."""
 
@@ -88,13 +86,14 @@ class Band(Backend):
             causal=mask.causal,
             window=terms.window,
             dropout=call.dropout,
-            block=block_size(call, width, [name for name, tables_of_kind in relative_tables(terms).items() if tables_of_kind]),
+            block=block_size(call, width, terms),
             interpreted=interpreted(),
             cls=tables.cls,
             padding=None if mask.padding is None else mask.padding.contiguous().view(torch.uint8),
             documents=None if mask.documents is None else mask.documents.to(torch.int32).contiguous(),
         )
-        inputs = tables.padded(width, call.dtype)
+        vectors = (None if x is None else F.pad(x, (0, width - x.shape[-1])).to(call.dtype) for x in tables.vectors)
+        inputs = [None if x is None else x.contiguous() for x in (*vectors, tables.gain, tables.bias, tables.dense)]
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
             with torch.autocast(q.device.type, enabled=False):

@@ -29,13 +29,13 @@ class Setup:
     dropout: float
     block: int  # queries and keys of a tile
     interpreted: bool  # by Triton, on a CPU
-    cls: frozenset[str]
+    cls: bool  # whether the bias has rows for [CLS]
     padding: Tensor | None  # (B, K) uint8
     documents: Tensor | None  # (B or 1, K) int32
 
 
 class BandAttention(torch.autograd.Function):
-    """q (B, Q, H, d), k and v (B, K, H, d), contiguous, and tables in the order of ``Tables.padded`` -> z (B, Q, H, d)."""
+    """q (B, Q, H, d), k and v (B, K, H, d), contiguous, A, B, V, the gain, the bias and the dense bias -> z (B, Q, H, d)."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, setup: Setup, *tables: Tensor | None) -> Tensor:
@@ -43,8 +43,9 @@ class BandAttention(torch.autograd.Function):
         # Drawn on the device, so that the host does not wait, and in the forward pass, so that a recomputation draws it again.
         seed = torch.randint(2**62, (1,), device=q.device) if setup.dropout else None
         # A product multiplies the differences that δ is taken in, which z has to be more precise for than q is.
-        z = torch.empty_like(q, dtype=_sum_type(q) if setup.combine == "multiply" else q.dtype)
-        lse = q.new_empty(batches, heads, queries, dtype=_sum_type(q))
+        sum_type = torch.promote_types(q.dtype, torch.float32)
+        z = torch.empty_like(q, dtype=sum_type if setup.combine == "multiply" else q.dtype)
+        lse = q.new_empty(batches, heads, queries, dtype=sum_type)
         inputs, sizes, options = _arguments(q, k, v, setup, seed, tables)
         with torch.cuda.device_of(q):  # Triton starts kernels on the current device; autograd sets it for the backward pass
             forward_kernel[triton.cdiv(queries, setup.block), heads, batches](*inputs, z, lse, *sizes, **options)
@@ -106,11 +107,10 @@ def _arguments(
     *by_offset, dense = tables
     (_, queries, heads, head), keys = q.shape, k.shape[1]
     strides = [_stride(table, 0) for table in by_offset] + [_stride(dense, 0), _stride(dense, 1), _stride(setup.documents, 0)]
-    kinds = {
-        f"{name.upper()}_KIND": 0 if table is None else 1 + (name in setup.cls)
-        for name, table in zip(("a", "b", "v", "g", "bias"), by_offset, strict=True)
-    }
-    options = kinds | {
+    names = ("A_KIND", "B_KIND", "V_KIND", "G_KIND", "BIAS_KIND")
+    kinds = {name: int(table is not None) for name, table in zip(names, by_offset, strict=True)}
+    options: dict[str, Any] = kinds | {
+        "BIAS_KIND": kinds["BIAS_KIND"] + setup.cls,
         "SCALE": setup.scale,
         "DROPOUT": setup.dropout,
         "CONTENT": setup.content,
@@ -142,7 +142,3 @@ def _precision(q: Tensor, setup: Setup) -> str:
 def _stride(tensor: Tensor | None, dim: int) -> int:
     """0 where the tensor is shared along the dimension."""
     return 0 if tensor is None or tensor.shape[dim] == 1 else tensor.stride(dim)
-
-
-def _sum_type(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
