@@ -140,7 +140,7 @@ def test_several_workers_and_shards_give_the_same(tmp_path, same):
 
 
 def test_a_folder_of_datasets(tmp_path, same):
-    datasets = pytest.importorskip("datasets", reason="datasets is not installed: pip install -e '.[hub]'")
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed: pip install datasets")
     data = datasets.Dataset.from_dict({"text": same.documents})
     data.save_to_disk(tmp_path / "data", num_shards=3)
     names = [Path(source.name).name for source in sources(tmp_path / "data")]
