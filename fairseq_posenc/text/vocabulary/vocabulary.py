@@ -71,16 +71,17 @@ def differing(recorded: Any, current: Mapping[str, str]) -> list[str]:
     return [name for name in current if recorded.get(name, current[name]) != current[name]]
 
 
-def _require_pieces(symbols: Iterable[str], tokenizer: Tokenizer, dictionary: str) -> None:
-    if foreign := tokenizer.adopt(symbols):
+def _ids_of(tokenizer: Tokenizer, dictionary: Dictionary, name: str) -> np.ndarray:
+    """Return the dictionary's id of each piece by its number, which is that of <unk> where the dictionary lacks the piece.
+
+    Raises:
+        InputError: the dictionary of this name has a symbol that is no piece.
+    """
+    if foreign := tokenizer.adopt(dictionary.symbols[dictionary.nspecial :]):
         raise InputError(
-            f"the symbol {foreign[0]!r} of {dictionary} is none of the tokenizer's pieces, so the two are not of one vocabulary. "
+            f"the symbol {foreign[0]!r} of {name} is none of the tokenizer's pieces, so the two are not of one vocabulary. "
             "Use the files that the model was pretrained with."
         )
-
-
-def _ids_of(tokenizer: Tokenizer, dictionary: Dictionary) -> np.ndarray:
-    """Return the dictionary's id of each piece by its number, which is that of <unk> where the dictionary lacks the piece."""
     index: Mapping[Any, int] = dictionary.indices
     return np.array([index.get(symbol, UNK_ID) for symbol in tokenizer.symbols], np.int64)
 
@@ -106,7 +107,6 @@ class LineEncoder:
         self._dictionary = dictionary = Dictionary()
         if GIVEN_DICTIONARY in files:
             add_lines(dictionary, files[GIVEN_DICTIONARY])
-            _require_pieces(dictionary.symbols[dictionary.nspecial :], self._tokenizer, DICTIONARY)
         else:
             for symbol in filter(None, self._tokenizer.symbols):
                 dictionary.add_symbol(symbol)
@@ -114,7 +114,7 @@ class LineEncoder:
             dictionary.add_symbol(MASK)
         self.symbols = dictionary.symbols
         # One entry more than there are pieces: the mark of a line's end in encode().
-        self._ids = np.append(_ids_of(self._tokenizer, dictionary), EOS_ID)
+        self._ids = np.append(_ids_of(self._tokenizer, dictionary, DICTIONARY), EOS_ID)
         self.dtype = np.dtype(np.uint16 if len(self.symbols) < 65500 else np.uint32)  # fairseq's own choice
         self.files = dict(files)
 
@@ -163,8 +163,7 @@ class Vocabulary:
             self.tokenizer = kind(*(read(folder / name) for name in kind.FILES))
         except InputError as error:
             raise InputError(f"{folder / kind.FILES[0]}: {error}") from None
-        _require_pieces(self.dictionary.symbols[self.dictionary.nspecial :], self.tokenizer, str(folder / name))
-        self._ids = _ids_of(self.tokenizer, self.dictionary)
+        self._ids = _ids_of(self.tokenizer, self.dictionary, str(folder / name))
 
     def encode(self, text: str) -> Encoding:
         """Cut ``text`` into pieces, whose ids are the dictionary's. A symbol that the dictionary lacks becomes ``<unk>``.
