@@ -51,8 +51,7 @@ EXTRAS = {
     "triton": ["triton>=3.3; sys_platform == 'linux'"],  # which PyTorch for CUDA brings along
     "deepspeed": ["deepspeed>=0.19.8,<0.20"],  # its engine's internals are relied on; see fairseq_posenc/plugin/zero
     "hf": ["transformers>=4.57,<6", "safetensors", "accelerate"],  # the last for its Trainer
-    "formats": ["pyarrow>=15", "fsspec"],  # s3://, gs:// and others need a package of their own, which fsspec names
-    "hub": ["datasets>=4"],  # which no longer runs a data set's own code
+    "formats": ["pyarrow>=15", "fsspec"],  # s3://, gs://, hf:// and others need a package of their own, which fsspec names
     "plots": ["matplotlib"],
     "glue": ["scikit-learn", "scipy"],
     "compare": ["matplotlib", "scipy", "statsmodels"],

@@ -26,7 +26,6 @@ OF_FAIRSEQ = {"fairseq", "fairseq_cli", "hydra", "omegaconf"}
 EXTRA_OF = {  # package -> the extra that brings it
     **dict.fromkeys(OF_FAIRSEQ, "fairseq"),
     **dict.fromkeys(("transformers", "tokenizers", "safetensors", "accelerate"), "hf"),
-    "datasets": "hub",
     **dict.fromkeys(("pyarrow", "fsspec"), "formats"),
     "matplotlib": "plots",
     **dict.fromkeys(("sklearn", "scipy"), "glue"),

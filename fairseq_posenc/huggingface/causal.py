@@ -80,7 +80,7 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
                     f"attention_mask must be {tuple(input_ids.shape)}, 0 at padding, and it is {tuple(attention_mask.shape)}"
                 )
             input_ids = input_ids.masked_fill(attention_mask == 0, self.config.padding_idx)
-        self.decoder.attention_backend = self.attention_backend()
+        self.decoder.attention_backend = self.config._attn_implementation
         self.decoder.checkpoint_activations = self.gradient_checkpointing
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         scores = self.decoder.output_projection(self.decoder(input_ids)[:, kept])

@@ -24,6 +24,11 @@ AUTO_MAP = {
 """Where transformers finds the classes in a saved folder, in which this module is modeling_posenc.py."""
 CAUSAL_AUTO_MAP = {"AutoConfig": AUTO_MAP["AutoConfig"], "AutoModelForCausalLM": "modeling_posenc.PosencForCausalLM"}
 """The same of a language model that reads from left to right."""
+LOADED_BY = {
+    False: "an encoder, which reads in both directions: load it by AutoModel or AutoModelForMaskedLM",
+    True: "a language model that reads from left to right: load it by AutoModelForCausalLM",
+}
+"""By ``is_decoder``, what a configuration is of, and the classes for it."""
 
 
 class PosencConfig(PretrainedConfig):
@@ -105,21 +110,13 @@ class PosencConfig(PretrainedConfig):
 
     def encoder_config(self) -> EncoderConfig:
         """Return the core's configuration of the encoder; raises InputError if it is a decoder's, or no encoder has a value."""
-        if self.is_decoder:
-            raise InputError(
-                f"{self.name_or_path or 'the configuration'} is of a language model that reads from left to right: load it by "
-                "AutoModelForCausalLM"
-            )
-        return EncoderConfig(**self._values())
+        return EncoderConfig(**self._values(is_decoder=False))
 
     def decoder_config(self) -> DecoderConfig:
         """Return the core's configuration of the decoder; raises InputError if it is an encoder's, or no decoder has a value."""
-        if not self.is_decoder:
-            raise InputError(
-                f"{self.name_or_path or 'the configuration'} is of an encoder, which reads in both directions: load it by "
-                "AutoModel or AutoModelForMaskedLM"
-            )
-        return DecoderConfig(**self._values(), cross_attention=False, share_output=self.tie_word_embeddings)
+        return DecoderConfig(**self._values(is_decoder=True), cross_attention=False, share_output=self.tie_word_embeddings)
 
-    def _values(self) -> dict[str, Any]:
+    def _values(self, is_decoder: bool) -> dict[str, Any]:
+        if self.is_decoder != is_decoder:
+            raise InputError(f"{self.name_or_path or 'the configuration'} is of {LOADED_BY[self.is_decoder]}")
         return {field.name: getattr(self, field.name) for field in fields(EncoderConfig)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,16 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel, modeling_outputs
-from transformers.integrations.flex_attention import flex_attention_forward
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import ModelOutput, can_return_tuple
 
 from ..base.errors import InputError
-from ..core.attention import BACKENDS, Attend, Backend, Call, Mask
-from ..core.attention.bias import additive_bias, rounded
-from ..core.attention.transform import transform
+from ..core.attention import BACKENDS, Mask
 from ..core.schemes import Scheme
-from ..core.terms import Terms, is_captured, starts_of
+from ..core.terms import is_captured, starts_of
 from ..core.transformer import Encoder, EncoderConfig, LanguageModelHead, Stack, build_positions
 from ..core.transformer.heads import ClassificationHead
 from ..core.transformer.sampling import PLAIN
@@ -27,52 +22,6 @@ from ..core.transformer.stack import reordered, require_shape, tokens_first
 from .configuration import PosencConfig
 
 Given = Tensor | None
-
-
-class RegisteredAttention(Backend):
-    """An attention function registered with transformers, its own or a user's, for terms that reduce to an additive bias.
-
-    The function has the bias, and the mask with it, as ``position_bias`` (B, H, n, n). If it has no such argument, the mask is an
-    additive ``attention_mask`` (B, 1, n, n); PyTorch 2.13's flex attention on a CPU writes beyond its buffers with such a mask.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name  # type: ignore[misc]  # an instance's own
-
-    @property
-    def takes_bias(self) -> bool:
-        """Whether the function, which may be registered anew, has the argument ``position_bias``."""
-        return "position_bias" in inspect.signature(ALL_ATTENTION_FUNCTIONS[self.name]).parameters
-
-    def objection(self, terms: Terms, call: Call | None = None) -> str | None:
-        if not self.takes_bias and (terms.biases or terms.cls_bias is not None):
-            return "it has no argument `position_bias`"
-        return BACKENDS["sdpa"].objection(terms, call) if terms.content else "it has no place for scores without q·k"
-
-    def suits(self, terms: Terms, call: Call | None = None) -> bool:
-        """Never: it is taken by name."""
-        return False
-
-    def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
-        bias, blocked = additive_bias(terms, call), mask.blocked(call, terms.window)
-        bias = None if bias is None else rounded(bias, blocked, call.dtype)
-        function, module = ALL_ATTENTION_FUNCTIONS[self.name], nn.Identity().train(torch.is_grad_enabled())
-        options = {"scaling": (terms.factor * call.head_dim) ** -0.5, "dropout": call.dropout, "is_causal": False}
-
-        def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
-            added = None
-            if blocked is not None:
-                added = torch.zeros_like(blocked, dtype=q.dtype).masked_fill(blocked, torch.finfo(q.dtype).min)
-                added = added.expand(len(q), 1, call.queries, call.keys)
-            parts = [part for part in (added, bias) if part is not None]
-            if parts and self.takes_bias:
-                total = sum(parts[1:], start=parts[0]).to(q.dtype)
-                options["position_bias"], added = total.expand(*q.shape[:2], call.queries, call.keys), None
-            q, k = transform(q, k, terms)
-            z = function(module, q, k, v, added, **options)[0].transpose(1, 2)  # of (B, n, H, d), as transformers has it
-            return z if blocked is None else z.masked_fill(blocked.all(-1, keepdim=True), 0.0), None
-
-        return attend
 
 
 class PosencPreTrainedModel(PreTrainedModel):
@@ -87,11 +36,6 @@ class PosencPreTrainedModel(PreTrainedModel):
     def _supports_sdpa(self) -> bool:
         """Whether ``attn_implementation="sdpa"`` can run the scheme; where it cannot, the default is ``"eager"``."""
         return self._sdpa_objection() is None
-
-    @property
-    def _supports_flex_attn(self) -> bool:
-        """Whether ``attn_implementation="flex_attention"`` can run the scheme; transformers 4 has no place for a bias."""
-        return self._sdpa_objection() is None and "position_bias" in inspect.signature(flex_attention_forward).parameters
 
     def _sdpa_objection(self) -> str | None:
         with torch.device("meta"):
@@ -114,12 +58,6 @@ class PosencPreTrainedModel(PreTrainedModel):
         self.config.complete_options()
         self.gradient_checkpointing = core.checkpoint_activations
         self.post_init()
-
-    def attention_backend(self) -> str | Backend:
-        """Return the backend that ``attn_implementation`` names, or that wraps a function registered with transformers."""
-        name = self.config._attn_implementation
-        registered = name not in BACKENDS and name in ALL_ATTENTION_FUNCTIONS
-        return RegisteredAttention(name) if registered else name
 
     def first_states(self, states: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor:
         """(B, n, D) -> (B, D): the state of each sequence's first token, with padding on either side."""
@@ -191,7 +129,7 @@ class PosencModel(PosencPreTrainedModel):
             raise InputError("give either input_ids or inputs_embeds")
         require_zeros(token_type_ids)
         require_idle(others, "encoder")
-        self.encoder.attention_backend = self.attention_backend()
+        self.encoder.attention_backend = self.config._attn_implementation
         self.encoder.checkpoint_activations = self.gradient_checkpointing
         given: Any = inputs_embeds if input_ids is None else input_ids
         shape, padding, pairs, mask, order = given.shape[:2], None, None, None, None

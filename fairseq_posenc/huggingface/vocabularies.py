@@ -8,7 +8,6 @@ text take their places.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,9 +71,7 @@ class SourceVocabulary:
         Raises:
             FileExistsError: the folder has another dictionary or tokenizer.
         """
-        text = io.StringIO()
-        self.dictionary.save(text)
-        files = {DICTIONARY: text.getvalue().encode("utf-8"), **self.files}
+        files = {DICTIONARY: self.dictionary.text().encode("utf-8"), **self.files}
         paths = [path for name in (DICTIONARY, *TOKENIZER_FILES) if (path := folder / name).exists()]
         for path in paths:
             if read(path) != files.pop(path.name, None):
@@ -140,8 +137,7 @@ def _from_tokenizer(tokenizer: PreTrainedTokenizerBase, size: int, name: str, mo
 
 def _difference(tokenizer: PreTrainedTokenizerBase, dictionary: Dictionary, order: Tensor, files: dict[str, bytes]) -> str | None:
     """Return the first raw text that the files cut differently from a source's tokenizer, with both results."""
-    given = "".join(f"{symbol} 1\n" for symbol in dictionary.symbols[dictionary.nspecial :])
-    encoder = LineEncoder({**files, GIVEN_DICTIONARY: given.encode("utf-8")})
+    encoder = LineEncoder({**files, GIVEN_DICTIONARY: dictionary.text().encode("utf-8")})
 
     def encode(text: str) -> list[int]:
         return order[torch.from_numpy(encoder.encode([text])[0][:-1].astype(np.int64))].tolist()

@@ -140,7 +140,7 @@ def test_several_workers_and_shards_give_the_same(tmp_path, same):
 
 
 def test_a_folder_of_datasets(tmp_path, same):
-    datasets = pytest.importorskip("datasets", reason="datasets is not installed: pip install -e '.[hub]'")
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed: pip install datasets")
     data = datasets.Dataset.from_dict({"text": same.documents})
     data.save_to_disk(tmp_path / "data", num_shards=3)
     names = [Path(source.name).name for source in sources(tmp_path / "data")]
@@ -216,7 +216,7 @@ def test_addresses(tmp_path, same, capsys):
         ("t.tar", as_tar(["a"])[:1024] + b"a" * 512, "t.tar: cannot be unpacked (invalid header)"),
         ("t.feather", twice(), "t.feather: 2 columns have the name 'text'"),
         ("t.zip", as_zip(["a"])[:-40], "t.zip: cannot be unpacked ("),
-        ("t.txt.bz2", bz2.compress(b"a b c" * 999)[:-20], "t.txt.bz2: cannot be unpacked after line"),
+        ("t.txt.bz2", bz2.compress(b"a b c" * 999)[:-20], "t.txt.bz2: cannot be unpacked ("),
         ("t.txt.gz", b"plain\n", "t.txt.gz: cannot be unpacked: it does not begin as a .gz file does"),
     ],
 )

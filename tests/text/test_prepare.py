@@ -206,7 +206,7 @@ def test_kill_leaves_nothing_that_looks_finished(tmp_path):
 @pytest.mark.parametrize(
     ("content", "arguments", "message"),
     [
-        (b"fine\nalso fine\n\nnot f\xe9ne\n", (), "text.txt, line 4, byte 6: not UTF-8"),
+        (b"fine\nalso fine\n\nnot f\xe9ne\n", (), "text.txt, line 4: not UTF-8 at byte 6"),
         (b"fine\nnot\x00fine\n", (), "text.txt, line 2: a NUL character"),
         (b"\n \n\r\n", (), "nothing but blank lines"),
         (b"the cat sat\n" * 9, (), "has 1, and --valid-fraction 0.1 holds out one of every 10"),

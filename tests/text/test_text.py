@@ -30,7 +30,7 @@ def test_error_names_the_line_in_a_later_passage(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "PASSAGE_BYTES", 6)
     path = tmp_path / "text.txt"
     path.write_bytes(b"ab\ncd\nef\n\xc3\xa9x\xff\n")
-    with pytest.raises(ValueError, match=r"text\.txt, line 4, byte 4: not UTF-8"):
+    with pytest.raises(ValueError, match=r"text\.txt, line 4: not UTF-8 at byte 4"):
         [passage.lines() for passage in read(path)]
 
 

@@ -3,12 +3,12 @@
 from transformers import PretrainedConfig
 
 from ...plugin.checkpoint.state_dict import StateDict
-from .base import ATTENTION, GATED, NORMS_AFTER, ModelType, Options, embeddings, language_model, layers, pooled, register
-from .rotary import rotations
+from .base import ATTENTION, GATED, NORMS_AFTER, Options, embeddings, language_model, layers, pooled, register
+from .rotary import Rotary
 
 
 @register
-class Gte(ModelType):
+class Gte(Rotary):
     """GTE, whose gated projections alone have no biases: they are zero here, until training changes them."""
 
     name, prefix = "gte", "Gte"
@@ -22,7 +22,7 @@ class Gte(ModelType):
     fixed = {"gated_ffn": True}
 
     def fields(self, config: PretrainedConfig) -> Options:
-        return rotations(config) | {"activation_dropout": config.hidden_dropout_prob}
+        return super().fields(config) | {"activation_dropout": config.hidden_dropout_prob}
 
     def after_import(self, state: StateDict, config: PretrainedConfig) -> None:
         for name in [name for name in state if name.endswith("fc1.weight")]:

@@ -18,7 +18,9 @@ class Rotary(ModelType):
     """A type whose layers all turn whole heads by the same angles."""
 
     def fields(self, config: PretrainedConfig) -> Options:
-        return super().fields(config) | rotations(config)
+        require_usual_heads(config)
+        options = {"rope_layout": "half", "rope_base": base(config.rope_parameters)}
+        return super().fields(config) | {"positions": "rope", "position_options": options}
 
     def describe(self, encoder: EncoderConfig, head: Head) -> Options | None:
         options = super().describe(encoder, head)
@@ -30,16 +32,6 @@ def bases(encoder: EncoderConfig) -> list[float]:
     """Return the bases of the angles of an encoder's sums."""
     usual = encoder.position_options.get("rope_base", BASE)
     return [float(read_sum(part).options.get("rope_base", usual)) for part in sums_of(encoder.positions)]
-
-
-def rotations(config: PretrainedConfig) -> Options:
-    """Return the positions of a type whose layers all turn whole heads by the same angles, as fields of EncoderConfig.
-
-    Raises:
-        InputError: the heads are of another width than here, or the angles are extended to longer sequences.
-    """
-    require_usual_heads(config)
-    return {"positions": "rope", "position_options": {"rope_layout": "half", "rope_base": base(config.rope_parameters)}}
 
 
 def require_usual_heads(config: PretrainedConfig) -> None:

@@ -22,7 +22,7 @@ from ...base.files import read as read_file
 from ...base.record import differences, read_object, write_json
 from ..vocabulary import DICTIONARY, GIVEN_DICTIONARY, TOKENIZER_FILES
 from .databin import COUNTS, files_of
-from .text_sources import VALID, Source, Sources, TextFile
+from .text_sources import VALID, RemoteFile, Source, Sources
 
 if TYPE_CHECKING:
     from .prepare import Options
@@ -65,7 +65,7 @@ class Folder(NamedTuple):
         read_by_fairseq = str(self.out.absolute() if self.number > 1 else self.out)
         if ":" in read_by_fairseq or not read_by_fairseq.isprintable():
             raise InputError(f"--out {read_by_fairseq!r}: fairseq takes ':' for the end of a path. Use plain characters.")
-        files = {source.name for source in sources if isinstance(source, TextFile)}
+        files = {source.name for source in sources if not isinstance(source, RemoteFile)}
         folders = {name for name in (*options.text, *options.valid) if os.path.isdir(name)}
         ownership.require_apart(self.out, [("TEXT", Path(name)) for name in sorted(files | folders)])
         vocabulary, out = options.vocabulary, real(self.out)

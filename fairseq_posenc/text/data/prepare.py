@@ -1,8 +1,8 @@
 """Turn raw text into a data-bin that fairseq-train reads.
 
-TEXT is a file, a folder, a pattern in quotes, standard input (-), an address of fsspec such as s3://bucket/folder, or a data
-set of the Hugging Face hub, hf:NAME[@REVISION][:CONFIG[:SPLIT]]. Files are UTF-8: either text, one sentence or paragraph per
-line, a blank line between documents; or one document per row of JSON lines (.jsonl, .json), CSV or TSV, Parquet or Arrow;
+TEXT is a file, a folder, a pattern in quotes, standard input (-), or an address of fsspec such as s3://bucket/folder and
+hf://datasets/NAME, a data set of the Hugging Face hub. Files are UTF-8: either text, one sentence or paragraph per line, a
+blank line between documents; or one document per row of JSON lines (.jsonl, .json), CSV or TSV, Parquet or Arrow;
 plain, compressed as .gz, .xz, .zst or .bz2, or in tar or zip archives. The end of a file ends a document too. The output
 folder holds sentencepiece.model, dict.txt with <mask> as its last entry, train and valid (.bin, .idx), and
 manifest.json. The same command again resumes where it was interrupted.

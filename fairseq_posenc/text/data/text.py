@@ -11,7 +11,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
@@ -134,9 +133,7 @@ def read_passages(raw: Any, path: str, layout: Layout) -> Iterator[Passage]:
     """
     with formats.damage_named(path):
         stream = formats.unpacked(raw, path)
-        beginning, kind = b"", formats.suffixes(path)[0]
-        with suppress(*formats.DAMAGED):  # which reading reports, with the line
-            beginning = stream.peek()
+        beginning, kind = stream.peek(), formats.suffixes(path)[0]
         rows: Iterable[Any] | None = formats.rows_of(stream, beginning, path, layout.text_field)
         if formats.is_archive(beginning):
             name = ""
@@ -147,27 +144,31 @@ def read_passages(raw: Any, path: str, layout: Layout) -> Iterator[Passage]:
             return
         if rows is None and kind in formats.SEPARATORS:
             rows = _fields(stream, path, formats.SEPARATORS[kind])
-        if rows is not None:
-            yield from group(parsed(enumerate(rows, start=1), partial(of_record, path, layout), layout))
-            return
         begins_with_brace = beginning.removeprefix(BOM).lstrip().startswith(b"{")
-        is_json = kind in formats.JSON_SUFFIXES or (kind not in formats.PLAIN and begins_with_brace)
-        parse, longest = (_of_row, MAX_ROW_BYTES) if is_json else (_of_line, MAX_LINE_BYTES)
-        yield from group(parsed(_lines(stream, path, longest), partial(parse, path, layout), layout))
+        if rows is not None:
+            lines = _parsed(enumerate(rows, start=1), _of_row, path, layout, "row {}: {}")
+        elif kind in formats.JSON_SUFFIXES or (kind not in formats.PLAIN and begins_with_brace):
+            problem = "line {}: not a row with a text ({}); expected a JSON object per line"
+            lines = _parsed(_lines(stream, path, MAX_ROW_BYTES), _of_json, path, layout, problem)
+        else:
+            lines = _parsed(_lines(stream, path, MAX_LINE_BYTES), _of_line, path, layout, "line {}: {}")
+        yield from _grouped(lines)
 
 
-def parsed(rows: Iterable[tuple[int, Any]], parse: Callable[[int, Any], list[Line]], layout: Layout) -> Iterator[Line]:
-    """Yield the lines in numbered rows; for rows of which ``parse`` raises BadText, call ``layout.on_bad``."""
+def _parsed(
+    rows: Iterable[tuple[int, Any]], parse: Callable[[Any, Layout], list[Line]], path: str, layout: Layout, problem: str
+) -> Iterator[Line]:
+    """Yield the lines in numbered rows; where ``parse`` raises an error, call ``layout.on_bad`` with the ``problem``."""
     for number, row in rows:
         try:
-            lines = parse(number, row)
-        except BadText as error:
-            layout.on_bad(error)
+            lines = parse(row, layout)
+        except (ValueError, RecursionError) as error:
+            layout.on_bad(BadText(path, number, problem.format(number, error)))
         else:
             yield from lines
 
 
-def group(lines: Iterable[Line]) -> Iterator[Passage]:
+def _grouped(lines: Iterable[Line]) -> Iterator[Passage]:
     """Yield lines as passages; the end of the last document need not be marked."""
     kept: list[bytes] = []
     size, opens_document = 0, True
@@ -182,7 +183,7 @@ def group(lines: Iterable[Line]) -> Iterator[Passage]:
             opens_document = True
 
 
-def document_lines(text: str) -> list[Line]:
+def _document_lines(text: str) -> list[Line]:
     """Return the lines of a whole document, and its end.
 
     Raises:
@@ -198,22 +199,17 @@ def document_lines(text: str) -> list[Line]:
 
 def _lines(stream: Any, path: str, max_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yield every line with its number; one of nothing but white space is empty."""
-    number = 0
-    try:
-        _require_text(stream.peek(4)[:4], path)
-        while line := stream.readline(max_bytes + 1):
-            number += 1
-            if number == 1 and b"\r" in line and not line.endswith(b"\n"):
-                raise InputError(f"{path}: CR line ends. Convert the file first: tr '\\r' '\\n' < {path}")
-            if len(line) > max_bytes:
-                raise InputError(
-                    f"{path}, line {number}: longer than {max_bytes >> 20} MiB. Break the text into lines of a sentence or "
-                    "paragraph first, or into more rows."
-                )
-            line = line.removeprefix(BOM) if number == 1 else line
-            yield number, b"" if line.decode("utf-8", "replace").isspace() else line
-    except formats.DAMAGED as error:
-        raise InputError(f"{path}: cannot be unpacked after line {number} ({error}): it is damaged or cut short.") from error
+    _require_text(stream.peek(4)[:4], path)
+    for number, line in enumerate(iter(partial(stream.readline, max_bytes + 1), b""), start=1):
+        if number == 1 and b"\r" in line and not line.endswith(b"\n"):
+            raise InputError(f"{path}: CR line ends. Convert the file first: tr '\\r' '\\n' < {path}")
+        if len(line) > max_bytes:
+            raise InputError(
+                f"{path}, line {number}: longer than {max_bytes >> 20} MiB. Break the text into lines of a sentence or "
+                "paragraph first, or into more rows."
+            )
+        line = line.removeprefix(BOM) if number == 1 else line
+        yield number, b"" if line.decode("utf-8", "replace").isspace() else line
 
 
 def _require_text(beginning: bytes, path: str) -> None:
@@ -225,26 +221,23 @@ def _require_text(beginning: bytes, path: str) -> None:
         raise InputError(f"{path}: {encoding}, not UTF-8. Convert the file first: iconv -f {encoding} -t UTF-8 {path}")
 
 
-def _of_line(path: str, layout: Layout, number: int, line: bytes) -> list[Line]:
+def _of_line(line: bytes, layout: Layout) -> list[Line]:
     if not line:
         return [None]
     try:
         line.decode("utf-8")
     except UnicodeDecodeError as error:
-        problem = f"line {number}, byte {error.start + 1}: not UTF-8 ({error.reason}, 0x{line[error.start]:02x}). "
-        advice = f"Convert the file first, for instance with: iconv -f WINDOWS-1252 -t UTF-8 {path}"
-        raise BadText(path, number, problem + advice) from None
+        raise InputError(
+            f"not UTF-8 at byte {error.start + 1} ({error.reason}, 0x{line[error.start]:02x}). Convert the file first, for "
+            "instance with: iconv -f WINDOWS-1252 -t UTF-8"
+        ) from None
     if b"\0" in line:
-        raise BadText(path, number, f"line {number}: a NUL character. The file is UTF-16 or UTF-32, or not text.")
+        raise InputError("a NUL character. The file is UTF-16 or UTF-32, or not text.")
     return [line, None] if layout.document_per_line else [line]
 
 
-def _of_row(path: str, layout: Layout, number: int, row: bytes) -> list[Line]:
-    try:
-        return document_lines(text_of(json.loads(row), layout.text_field)) if row else []
-    except (ValueError, RecursionError) as error:
-        problem = f"line {number}: not a row with a text ({error}); expected a JSON object per line"
-        raise BadText(path, number, problem) from None
+def _of_json(row: bytes, layout: Layout) -> list[Line]:
+    return _of_row(json.loads(row), layout) if row else []
 
 
 def _fields(stream: Any, path: str, separator: str) -> Iterator[dict[str | None, Any]]:
@@ -260,20 +253,13 @@ def _fields(stream: Any, path: str, separator: str) -> Iterator[dict[str | None,
         raise InputError(f"{path}, after line {last}: a row with quotes that do not match ({error})") from None
 
 
-def of_record(source: str, layout: Layout, number: int, row: object) -> list[Line]:
-    """Return the lines of a row of a table; raises BadText, which names the row."""
-    try:
-        return document_lines(text_of(row, layout.text_field))
-    except InputError as error:
-        raise BadText(source, number, f"row {number}: {error}") from None
-
-
-def text_of(row: object, field: str) -> str:
-    """Return the text of a row, in which ``doc.body`` is the field ``body`` of the field ``doc`` unless it is a name itself.
+def _of_row(row: object, layout: Layout) -> list[Line]:
+    """Return the lines of a row, in whose field ``doc.body`` is that named ``body`` of ``doc`` unless it is a name itself.
 
     Raises:
         InputError: the row is not an object that has a string in this field.
     """
+    field = layout.text_field
     if not isinstance(row, dict):
         raise InputError("not a JSON object")
     if None in row:
@@ -285,4 +271,4 @@ def text_of(row: object, field: str) -> str:
         value = value[name]
     if not isinstance(value, str):
         raise InputError(f"its {field!r} is not a string")
-    return value
+    return _document_lines(value)

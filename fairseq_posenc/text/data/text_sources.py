@@ -1,4 +1,4 @@
-"""The sources of text that the command line names: files, folders, patterns, addresses, and data sets of the Hugging Face hub."""
+"""The sources of text that the command line names: files, folders, patterns and addresses."""
 
 import atexit
 import filecmp
@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from tqdm import tqdm
 
@@ -24,55 +24,31 @@ from .text import Layout, OnEnd, OnRead, Passage, ignore
 
 VALID = "valid"
 """The role of validation text, the other being ``train``; also the destination of documents that are held out."""
-HUB, STDIN = "hf:", "-"
+STDIN = "-"
 PACKED = 3
 COMPRESSED = (".parquet", ".zip", ".tgz")
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
-class Source(Protocol):
-    """A file, or anything that is read like one."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def size(self) -> int | None:
-        """Bytes to read, if known in advance."""
-
-    def likeness(self) -> Hashable:
-        """Return what sources of the same text have in common; files are then compared."""
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Return what a later run compares to detect another text; ``sha256`` is filled in once the text has been read."""
-
-    def is_same(self, earlier: dict[str, Any]) -> bool:
-        """Return whether an earlier fingerprint is of the same text."""
-
-    def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
-        """Yield all of it in order; call ``on_read`` with every number of bytes read, and ``on_end`` with the SHA-256 of all."""
-
-
-Sources = dict[str, list[Source]]
-"""Sources by their role."""
-
-
 @dataclass(frozen=True)
-class TextFile:
-    """A file of text or JSON lines."""
+class Source:
+    """A file of text or rows."""
 
     name: str
     layout: Layout
 
     @property
-    def size(self) -> int:
+    def size(self) -> int | None:
+        """Bytes to read, if known in advance."""
         return os.path.getsize(self.name)
 
     def likeness(self) -> Hashable:
+        """Return what sources of the same text have in common; files are then compared."""
         with open(self.name, "rb") as stream:
             return self._at_first["bytes"], stream.read(1024) or os.path.realpath(self.name)  # empty files are no copies
 
     def fingerprint(self) -> dict[str, Any]:
+        """Return what a later run compares to detect another text; ``sha256`` is filled in once the text has been read."""
         status = os.stat(self.name)
         return {"path": os.path.basename(self.name), "bytes": status.st_size, "modified_ns": status.st_mtime_ns, "sha256": None}
 
@@ -81,7 +57,7 @@ class TextFile:
         return self.fingerprint()
 
     def is_same(self, earlier: dict[str, Any]) -> bool:
-        """Return the same; the file is read only if its time alone has changed.
+        """Return whether an earlier fingerprint is of the same text; the file is read only if its time alone has changed.
 
         Raises:
             InputError: the file has another size than when this process saw it first.
@@ -97,31 +73,26 @@ class TextFile:
         return earlier.get("modified_ns") == now["modified_ns"] or earlier.get("sha256") == sha256(self.name)
 
     def passages(self, on_read: OnRead = ignore, on_end: OnEnd = ignore) -> Iterator[Passage]:
+        """Yield all of it in order; call ``on_read`` with every number of bytes read, and ``on_end`` with the SHA-256 of all."""
         with text.MeteredFile(self.name, on_read) as raw:
             yield from text.read_passages(raw, self.name, self.layout)
             on_end(raw.sha256())
 
 
 @dataclass(frozen=True)
-class RemoteFile:
-    """A file at an address of fsspec, of whose ``system`` it is the ``path``."""
+class RemoteFile(Source):
+    """A file at an address of fsspec, of whose ``system`` it is the ``path``. It has no SHA-256."""
 
-    name: str
-    layout: Layout
     system: Any
     path: str
-    size: None = None
+    size = None
 
     def likeness(self) -> Hashable:
         return self.name
 
     def fingerprint(self) -> dict[str, Any]:
-        return {
-            "path": self.name,
-            "bytes": self.system.size(self.path),
-            "version": str(self.system.ukey(self.path)),
-            "sha256": None,
-        }
+        version = str(self.system.ukey(self.path))
+        return {"path": self.name, "bytes": self.system.size(self.path), "version": version, "sha256": None}
 
     def is_same(self, earlier: dict[str, Any]) -> bool:
         return {**earlier, "sha256": None} == self.fingerprint()
@@ -131,6 +102,10 @@ class RemoteFile:
             for passage in text.read_passages(stream, self.name, self.layout):
                 on_read(len(passage.text))
                 yield passage
+
+
+Sources = dict[str, list[Source]]
+"""Sources by their role."""
 
 
 def find(named: Mapping[str, Sequence[str]], layout: Layout) -> Sources:
@@ -178,14 +153,10 @@ def progress_bar(label: str, sources: Sequence[Source]) -> tqdm:
 
 
 def _named(name: str, layout: Layout) -> Sequence[Source]:
-    if name.startswith(HUB):
-        from .hub_datasets import shards  # needs an optional package
-
-        return shards(name.removeprefix(HUB), layout)
     if ADDRESS.match(name):
         return _at_address(name, layout)
     if name == STDIN:
-        return [TextFile(_kept(sys.stdin.buffer), layout)]
+        return [Source(_kept(sys.stdin.buffer), layout)]
     if os.path.isdir(name):
         paths = _in_folder(Path(name))
     elif os.path.exists(name) or not glob.has_magic(name):
@@ -197,7 +168,7 @@ def _named(name: str, layout: Layout) -> Sequence[Source]:
     for path in paths:
         if os.path.exists(path) and not os.path.isfile(path):
             raise InputError(f"{path} is not a file but a pipe or device. Text is read more than once; write it to a file first.")
-    return [TextFile(path, layout) for path in paths]
+    return [Source(path, layout) for path in paths]
 
 
 def _at_address(name: str, layout: Layout) -> Sequence[Source]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ...base.errors import InputError
-from ...base.files import require_regular
+from ...base.files import read
 from .tokenizer import DICTIONARY, MASK, SPECIALS
 
 OVERWRITE = " #fairseq:overwrite"
@@ -57,10 +59,10 @@ class Dictionary:
         self.count[self.indices[symbol]] += n
         return self.indices[symbol]
 
-    def save(self, stream: IO[str]) -> None:
-        """Write the lines of ``dict.txt``, which leaves out fairseq's own symbols."""
-        for symbol, count in list(zip(self.symbols, self.count, strict=True))[self.nspecial :]:
-            stream.write(f"{symbol} {count}\n")
+    def text(self, counts: Sequence[int] | None = None) -> str:
+        """Return ``dict.txt``, without fairseq's own four, as fairseq saves it; ``counts`` by id replace those of the symbols."""
+        rows = list(zip(self.symbols, self.count if counts is None else counts, strict=True))
+        return "".join(f"{symbol} {count}\n" for symbol, count in rows[self.nspecial :])
 
 
 def add_from_file(dictionary: Any, path: Path) -> None:
@@ -70,20 +72,24 @@ def add_from_file(dictionary: Any, path: Path) -> None:
         InputError, OSError: the file is missing or damaged.
     """
     try:
-        require_regular(path)
-        with open(path, encoding="utf-8") as stream:
-            for line in stream:
-                row = line.rstrip()
-                overwrite = row.endswith(OVERWRITE)
-                symbol, count = row.removesuffix(OVERWRITE).rsplit(" ", 1)
-                if symbol in dictionary and not overwrite:
-                    raise ValueError(f"it has {symbol!r} twice")
-                dictionary.add_symbol(symbol, int(count), overwrite)
+        add_lines(dictionary, read(path), path)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"There is no dictionary {path}. A fairseq data directory (a data-bin) holds its dictionary next to the .bin and "
             ".idx files: check the DATA argument, or make a data-bin from text with fairseq-posenc prepare."
         ) from error
+
+
+def add_lines(dictionary: Any, content: bytes, path: Path | str = DICTIONARY) -> None:
+    """Add the lines in the content of the dict.txt with this path; raises InputError if it is damaged."""
+    try:
+        for line in io.TextIOWrapper(io.BytesIO(content), "utf-8"):
+            row = line.rstrip()
+            overwrite = row.endswith(OVERWRITE)
+            symbol, count = row.removesuffix(OVERWRITE).rsplit(" ", 1)
+            if symbol in dictionary and not overwrite:
+                raise ValueError(f"it has {symbol!r} twice")
+            dictionary.add_symbol(symbol, int(count), overwrite)
     except ValueError as error:
         raise InputError(
             f"{path} cannot be read as a dictionary: {error}. It is UTF-8, each line holds a symbol, a space and a count, and "

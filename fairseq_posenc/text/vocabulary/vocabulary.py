@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -14,10 +13,10 @@ import numpy as np
 
 from ...base.errors import InputError
 from ...base.files import read, sha256
-from .dictionary import Dictionary, load_dictionary
+from .dictionary import Dictionary, add_lines, load_dictionary
 from .library import GPT2, TokenizerJson
 from .sentencepiece import SENTENCEPIECE, Sentencepiece, XlmrSentencepiece
-from .tokenizer import DICTIONARY, EOS_ID, GIVEN_DICTIONARY, MASK, SPECIALS, UNK_ID, Encoding, Tokenizer
+from .tokenizer import DICTIONARY, EOS_ID, GIVEN_DICTIONARY, MASK, UNK_ID, Encoding, Tokenizer
 
 KINDS: tuple[type[Tokenizer], ...] = (Sentencepiece, XlmrSentencepiece, GPT2, TokenizerJson)
 """The first of them is used if a folder has several."""
@@ -72,25 +71,19 @@ def differing(recorded: Any, current: Mapping[str, str]) -> list[str]:
     return [name for name in current if recorded.get(name, current[name]) != current[name]]
 
 
-def _require_pieces(symbols: Iterable[str], tokenizer: Tokenizer, dictionary: str) -> None:
-    if foreign := tokenizer.adopt(symbols):
+def _ids_of(tokenizer: Tokenizer, dictionary: Dictionary, name: str) -> np.ndarray:
+    """Return the dictionary's id of each piece by its number, which is that of <unk> where the dictionary lacks the piece.
+
+    Raises:
+        InputError: the dictionary of this name has a symbol that is no piece.
+    """
+    if foreign := tokenizer.adopt(dictionary.symbols[dictionary.nspecial :]):
         raise InputError(
-            f"the symbol {foreign[0]!r} of {dictionary} is none of the tokenizer's pieces, so the two are not of one vocabulary. "
+            f"the symbol {foreign[0]!r} of {name} is none of the tokenizer's pieces, so the two are not of one vocabulary. "
             "Use the files that the model was pretrained with."
         )
-
-
-def _given_symbols(dictionary: bytes, tokenizer: Tokenizer) -> list[str]:
-    try:
-        lines = dictionary.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"dict.txt is not UTF-8 at byte {error.start + 1}: it is damaged, or no dictionary") from None
-    rows = [line.removesuffix(" #fairseq:overwrite") for line in lines if line]
-    symbols = [row.rsplit(" ", 1)[0] for row in rows]
-    if twice := [symbol for symbol, count in Counter(symbols).items() if count > 1]:
-        raise InputError(f"the symbol {twice[0]!r} is in dict.txt twice, which fairseq cannot load")
-    _require_pieces(symbols, tokenizer, DICTIONARY)
-    return symbols if MASK in symbols else [*symbols, MASK]
+    index: Mapping[Any, int] = dictionary.indices
+    return np.array([index.get(symbol, UNK_ID) for symbol in tokenizer.symbols], np.int64)
 
 
 class LineEncoder:
@@ -111,18 +104,17 @@ class LineEncoder:
         kind = kind_of(files)
         assert kind is not None, f"no tokenizer among {list(files)}"
         self._tokenizer = kind(*(files[name] for name in kind.FILES))
+        self._dictionary = dictionary = Dictionary()
         if GIVEN_DICTIONARY in files:
-            symbols = _given_symbols(files[GIVEN_DICTIONARY], self._tokenizer)
+            add_lines(dictionary, files[GIVEN_DICTIONARY])
         else:
-            symbols = [*filter(None, self._tokenizer.symbols), MASK]
-        self.symbols = [*SPECIALS, *symbols]
-        for symbol in symbols:
-            if symbol in SPECIALS or symbol.split() != [symbol]:
-                raise InputError(f"fairseq's dictionary rejects the symbol {symbol!r}: it is a special one, or has white space")
-        pieces = self._tokenizer.symbols
-        index: dict[str | None, int] = {symbol: number for number, symbol in enumerate(symbols, start=len(SPECIALS))}
+            for symbol in filter(None, self._tokenizer.symbols):
+                dictionary.add_symbol(symbol)
+        if MASK not in dictionary:
+            dictionary.add_symbol(MASK)
+        self.symbols = dictionary.symbols
         # One entry more than there are pieces: the mark of a line's end in encode().
-        self._ids = np.array([*(index.get(piece, UNK_ID) for piece in pieces), EOS_ID], dtype=np.int64)
+        self._ids = np.append(_ids_of(self._tokenizer, dictionary, DICTIONARY), EOS_ID)
         self.dtype = np.dtype(np.uint16 if len(self.symbols) < 65500 else np.uint32)  # fairseq's own choice
         self.files = dict(files)
 
@@ -138,8 +130,7 @@ class LineEncoder:
 
     def dictionary(self, counts: Sequence[int]) -> str:
         """Return the text of ``dict.txt``, without fairseq's own four, as fairseq saves it; ``counts`` is indexed by id."""
-        rows = zip(self.symbols, counts, strict=True)
-        return "".join(f"{symbol} {count}\n" for symbol, count in list(rows)[len(SPECIALS) :])
+        return self._dictionary.text(counts)
 
 
 class Vocabulary:
@@ -172,9 +163,7 @@ class Vocabulary:
             self.tokenizer = kind(*(read(folder / name) for name in kind.FILES))
         except InputError as error:
             raise InputError(f"{folder / kind.FILES[0]}: {error}") from None
-        _require_pieces(self.dictionary.symbols[self.dictionary.nspecial :], self.tokenizer, str(folder / name))
-        index: Mapping[Any, int] = self.dictionary.indices
-        self._ids = np.array([index.get(symbol, UNK_ID) for symbol in self.tokenizer.symbols], np.int64)
+        self._ids = _ids_of(self.tokenizer, self.dictionary, str(folder / name))
 
     def encode(self, text: str) -> Encoding:
         """Cut ``text`` into pieces, whose ids are the dictionary's. A symbol that the dictionary lacks becomes ``<unk>``.
