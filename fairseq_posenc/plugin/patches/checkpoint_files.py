@@ -59,12 +59,8 @@ def write_atomically() -> None:
     a truncated checkpoint_last.pt. To test ``--save-dir``, it empties and removes a file ``dummy`` there. Can be removed when
     fairseq does none of this.
     """
-    copy = PathManager.copy
 
-    @wrap(checkpoint_utils, "torch_persistent_save")
-    def atomic_save(save, obj, filename, async_write=False):
-        if async_write or PathManager.path_requires_pathmanager(filename):
-            return save(obj, filename, async_write)
+    def atomic_save(obj, filename, async_write=False):
         with atomic_write(filename, "wb") as stream:
             torch.save(obj, stream)
 
@@ -73,13 +69,12 @@ def write_atomically() -> None:
         Path(save_dir).mkdir(parents=True, exist_ok=True)
 
     def atomic_copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-        if PathManager.path_requires_pathmanager(dst_path):
-            return copy(src_path, dst_path, overwrite)
         with open(src_path, "rb") as source, atomic_write(dst_path, "wb") as stream:
             shutil.copyfileobj(source, stream)
         return True
 
     PathManager.copy = staticmethod(atomic_copy)
+    checkpoint_utils.torch_persistent_save = atomic_save
     checkpoint_utils.verify_checkpoint_directory = verify
 
 

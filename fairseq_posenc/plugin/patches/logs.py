@@ -54,13 +54,10 @@ def parameters_that_are_shared() -> None:
     Can be removed when fairseq does not.
     """
 
-    def catalog(module):
-        paths: dict[object, list[str]] = {}
-        for path, p in module.named_parameters(remove_duplicate=False):
-            paths.setdefault(p, []).append(path)
-        return [shared for shared in paths.values() if len(shared) > 1]
-
-    trainer._catalog_shared_params = catalog
+    @wrap(trainer, "_catalog_shared_params")
+    def without_those_left_out(catalog, module, *args):
+        shared = catalog(module, *args)  # None where it calls itself
+        return shared and [paths for paths in shared if trainer._get_module_by_path(module, paths[0]) is not None]
 
 
 def accuracy_of_masked_words() -> None:

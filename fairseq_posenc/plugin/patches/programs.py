@@ -151,10 +151,8 @@ def flags_of_models_in_help() -> None:
     """Check ``--arch`` when it is parsed, and with ``--help`` add the models' flags. Can be removed when fairseq does both."""
 
     def architecture(name):
-        try:
+        with _refusing():
             require_architecture(name)
-        except InputError as error:
-            refuse(str(error))
         return name
 
     @wrap(options, "add_model_args")
