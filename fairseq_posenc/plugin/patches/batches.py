@@ -33,12 +33,9 @@ def masked_language_models() -> None:
     """
     tasks.masked_lm.get_whole_word_mask = masked_lm.WordBeginnings
     tasks.masked_lm.MaskTokensDataset = masked_lm.FastMaskTokensDataset
-    options = tasks.TASK_DATACLASS_REGISTRY["masked_lm"] = mask_schedule.ScheduledMaskedLMConfig
-    setattr(masked_lm.ComparableMaskedLMTask, "__dataclass", options)
-    node = options()
-    node._name = "masked_lm"
-    ConfigStore.instance().store(name="masked_lm", group="task", node=node, provider="fairseq")
-    tasks.masked_lm.MaskedLMTask = tasks.TASK_REGISTRY["masked_lm"] = masked_lm.ComparableMaskedLMTask
+    del tasks.TASK_REGISTRY["masked_lm"]
+    register = tasks.register_task("masked_lm", dataclass=mask_schedule.ScheduledMaskedLMConfig)
+    tasks.masked_lm.MaskedLMTask = register(masked_lm.ComparableMaskedLMTask)
 
 
 def word_order_of_language_models() -> None:
