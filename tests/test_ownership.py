@@ -16,7 +16,6 @@ from fairseq_posenc.base.ownership import (
     require_apart,
     require_free,
 )
-from fairseq_posenc.plugin.patches import checkpoint_files
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -187,7 +186,6 @@ def test_links_in_place_of_temporary_files_are_not_followed(tmp_path, link):
     from fairseq import checkpoint_utils
     from fairseq.file_io import PathManager
 
-    assert checkpoint_files.write_atomically in checkpoint_files.PATCHES
     theirs, out = tmp_path / "theirs.txt", tmp_path / "out"
     out.mkdir()
     theirs.write_text("")

@@ -143,9 +143,9 @@ def of_checkpoint(checkpoint: Checkpoint, folder: Path) -> Source:
     reference: Function = checkpoint.model
     states: Function | None = None
     if checkpoint.is_stock:
-        from ..plugin.models.building import restored
+        from ..plugin.models.building import stock_model
 
-        stock = restored(checkpoint, stock=True)
+        stock = stock_model(checkpoint)
         reference, states = (lambda tokens: stock(tokens)[0]), (lambda tokens: stock(tokens, features_only=True)[0])
     options = {name: getattr(checkpoint.options, name) for name in ("untie_weights_roberta", *ModelType.pooler)}
     return Source(

@@ -12,8 +12,7 @@ import copy
 import logging
 import threading
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from torch import Tensor
 
 from ...base.errors import InputError
+from ...base.patching import replaced
 from ...text.vocabulary import Vocabulary, words
 from .mask_schedule import share, thinned
 
@@ -58,16 +58,12 @@ def correct(logits: Tensor, targets: Tensor, padding: int) -> Tensor:
     return ((logits.argmax(-1) == targets) & targets.ne(padding)).sum()
 
 
-@contextmanager
-def changed_options(task: FairseqTask, **values: Any) -> Iterator[None]:
+def changed_options(task: FairseqTask, **values: Any) -> AbstractContextManager[None]:
     """In this context, a task's options have other values."""
-    cfg, task.cfg = task.cfg, copy.deepcopy(task.cfg)
+    cfg = copy.deepcopy(task.cfg)
     for name, value in values.items():
-        setattr(task.cfg, name, value)
-    try:
-        yield
-    finally:
-        task.cfg = cfg
+        setattr(cfg, name, value)
+    return replaced(vars(task), cfg=cfg)
 
 
 class FirstTokenDataset(BaseWrapperDataset):
@@ -146,21 +142,13 @@ class FastMaskTokensDataset(MaskTokensDataset):
         masked = np.zeros(n, dtype=bool)
         masked[draw.choice(n, int(self.mask_prob * n + draw.rand()), replace=False)] = True
         target = np.where(masked, item, self.pad_idx)
-        other = self.random_token_prob + self.leave_unmasked_prob
-        replaced = np.zeros(n, dtype=bool)
-        if other > 0:
-            changed = masked & (draw.rand(n) < other)
-            if self.random_token_prob == 0:
-                kept = changed
-            elif self.leave_unmasked_prob == 0:
-                kept, replaced = replaced, changed
-            else:
-                kept = changed & (draw.rand(n) < self.leave_unmasked_prob / other)
-                replaced = changed & ~kept
-            masked = masked & ~kept
-        inputs = np.where(masked, self.mask_idx, item)
-        if count := int(replaced.sum()):
-            inputs[replaced] = self._cumulative.searchsorted(draw.random_sample(count), side="right")
+        other, unmasked = self.random_token_prob + self.leave_unmasked_prob, self.leave_unmasked_prob
+        changed = masked & (draw.rand(n) < other)  # fairseq draws no more than it needs; nothing follows what it does not draw
+        kept = changed & (draw.rand(n) < unmasked / other) if unmasked > 0 else np.zeros(n, dtype=bool)
+        random = changed & ~kept
+        inputs = np.where(masked & ~kept, self.mask_idx, item)
+        if count := int(random.sum()):
+            inputs[random] = self._cumulative.searchsorted(draw.random_sample(count), side="right")
         return torch.from_numpy(np.stack([inputs, target]))
 
     @cached_property

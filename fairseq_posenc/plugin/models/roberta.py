@@ -1,9 +1,8 @@
-"""RoBERTa with any positional encoding: fairseq's model, heads and hub interface around the shared encoder."""
+"""RoBERTa with any positional encoding: fairseq's model and heads around the shared encoder."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoderModel
@@ -20,9 +19,6 @@ from ..checkpoint.stock import from_stock
 from ..options.architectures import register_family
 from ..options.option_set import ENCODER_OPTIONS, field_errors_as_flags
 from .building import AnyLength, PosencModel, encoder_config
-
-if TYPE_CHECKING:
-    from fairseq.models.roberta.hub_interface import RobertaHubInterface
 
 
 class SentenceEncoder(AnyLength, Encoder):
@@ -128,36 +124,6 @@ class PosencRobertaModel(PosencModel, RobertaModel):
         if also_classify is not None:
             extra["classes"] = self.classification_heads[also_classify](extra["features"])
         return x, extra
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        model_name_or_path: str,
-        checkpoint_file: str = "model.pt",
-        data_name_or_path: str = ".",
-        bpe: str | None = None,
-        **overrides: Any,
-    ) -> RobertaHubInterface:
-        """Return fairseq's hub interface to a checkpoint, with the tokenizer next to its dict.txt.
-
-        Args:
-            model_name_or_path: the folder.
-            checkpoint_file: the file in it.
-            data_name_or_path: the folder of the dictionary and the tokenizer, relative to the first folder if it begins with a
-                dot; by default the first folder, or the data-bin of the training if that folder has no dict.txt.
-            bpe, overrides: if one is given, fairseq's own method is called.
-
-        Raises:
-            InputError, OSError: the file is not such a checkpoint, or the vocabulary is not its own.
-        """
-        if bpe is not None or overrides:
-            return super().from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path, bpe or "gpt2", **overrides)
-        from .hub_interface import load_hub_interface  # rarely needed
-
-        folder = Path(model_name_or_path)
-        data = folder / data_name_or_path if data_name_or_path.startswith(".") else Path(data_name_or_path)
-        anywhere = data_name_or_path == "." and not (data / "dict.txt").exists()
-        return load_hub_interface(folder / checkpoint_file, None if anywhere else data)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         ours = from_stock(state_dict, self.encoder.dictionary.pad())

@@ -90,7 +90,8 @@ class FusedAdam(AdamOptimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state, and the float32 weights if the model's are rounded."""
         state = self._optimizer.state_dict()
-        return state if self._exact else {**state, MASTER: self._master.detach()}
+        rounded = any(p.dtype != torch.float32 for p in self._parameters)
+        return {**state, MASTER: self._master.detach()} if rounded else state
 
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
         super().load_state_dict(state_dict, optimizer_overrides)
@@ -100,10 +101,6 @@ class FusedAdam(AdamOptimizer):
             torch.equal(part.to(p), p) for part, p in zip(by_parameter(master, self._parameters), self._parameters, strict=True)
         ):  # otherwise the weights were changed since, as by averaging, and count
             self._master.data.copy_(master)
-
-    @property
-    def _exact(self) -> bool:
-        return all(p.dtype == torch.float32 for p in self._parameters)
 
     @torch.no_grad()
     def _gather(self) -> None:

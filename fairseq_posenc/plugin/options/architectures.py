@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from fairseq.models import (
-    ARCH_CONFIG_REGISTRY,
     ARCH_MODEL_NAME_REGISTRY,
     ARCH_MODEL_REGISTRY,
     MODEL_DATACLASS_REGISTRY,
@@ -26,15 +25,13 @@ from .option_set import fill
 
 
 def register_family(family: Family) -> Callable[[type[BaseFairseqModel]], type[BaseFairseqModel]]:
-    """Class decorator that registers a family's model and architectures with fairseq and Hydra, with the flags of all schemes."""
+    """Class decorator that registers a family's model and architectures with fairseq; :func:`update_configs` adds the flags."""
 
     def register(model: type[BaseFairseqModel]) -> type[BaseFairseqModel]:
-        register_model(family.model, dataclass=model.option_set.config())(model)
+        register_model(family.model)(model)
         for name, architecture in _architectures_of(family).items():
-            if name == family.model:  # which fairseq has made an architecture, without values
-                ARCH_CONFIG_REGISTRY[name] = functools.partial(fill, values=family.options)
-            else:
-                register_model_architecture(family.model, name)(functools.partial(fill, values=architecture.options))
+            values = family.options if name == family.model else architecture.options
+            register_model_architecture(family.model, name)(functools.partial(fill, values=values))
         return model
 
     return register

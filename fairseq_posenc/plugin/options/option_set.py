@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from ...base.errors import FieldError, InputError, flag_of, value_types
 from ...core.attention import BACKENDS
-from ...core.families import FAMILIES
+from ...core.families import FAMILIES, TRANSFORMER, TRANSFORMER_LM
 from ...core.schemes import REGISTRY, option_fields
 from ...core.transformer import ACTIVATIONS, DecoderConfig, EncoderConfig, PositionSampling
 from ...core.transformer.config import FAIRSEQ
@@ -215,7 +215,6 @@ _SHARED_OUTPUT = _flag("the decoder's word embeddings as its output projection")
 _VALUES = {  # Vaswani et al. 2017, base
     "activation_fn": "relu", "attention_dropout": 0.0, "layernorm_embedding": False, "no_scale_embedding": False,
 }  # fmt: skip
-_SIZES = dict(layers=6, embed_dim=512, ffn_embed_dim=2048, attention_heads=8)
 
 TRANSLATION_OPTIONS = OptionSet(
     _IN_DECODERS,
@@ -224,7 +223,7 @@ TRANSLATION_OPTIONS = OptionSet(
         "share_decoder_input_output_embed": _SHARED_OUTPUT,
         "share_all_embeddings": _flag("the same embeddings for source, target and output; needs a joined dictionary"),
     },
-    {**_VALUES, **{f"encoder_{name}": size for name, size in _SIZES.items()}, "decoder_layers": _SIZES["layers"]},
+    {**_VALUES, **TRANSFORMER.sizes[""]},
     task="translation",
 )
 """Options of an encoder and a decoder, whose layers are alike."""
@@ -242,7 +241,7 @@ def decoder_config(options: Any, dictionary: Any) -> DecoderConfig:
 LANGUAGE_MODEL_OPTIONS = OptionSet(
     {name: option.replace("encoder_", "decoder_") for name, option in _IN_DECODERS.items()},
     {"share_decoder_input_output_embed": _SHARED_OUTPUT},
-    {**_VALUES, **{f"decoder_{name}": size for name, size in _SIZES.items()}},
+    {**_VALUES, **TRANSFORMER_LM.sizes[""]},
     task="language_modeling",
 )
 """Options of a decoder alone."""

@@ -4,7 +4,15 @@ import atexit
 import dataclasses
 import queue
 
+from fairseq import tasks
+from fairseq.data import iterators
+from fairseq.dataclass.configs import CommonConfig, FairseqConfig, OptimizationConfig
+from fairseq.tasks import language_modeling
+from hydra.core.config_store import ConfigStore
+
 from ...base.patching import ModuleProxy, wrap
+from ..batches import batch_warmup, blocks, epochs, mask_schedule, masked_lm, word_order
+from ..run import no_decay, readers, training_log
 
 
 def cut_long_lines() -> None:
@@ -14,11 +22,7 @@ def cut_long_lines() -> None:
     than the model's positions, so that models of any length would see other data than the others. Can be removed when fairseq
     cuts long lines.
     """
-    from fairseq.tasks import language_modeling, masked_lm
-
-    from ..batches import blocks
-
-    masked_lm.TokenBlockDataset = language_modeling.TokenBlockDataset = blocks.CutLinesBlockDataset
+    tasks.masked_lm.TokenBlockDataset = language_modeling.TokenBlockDataset = blocks.CutLinesBlockDataset
 
 
 def masked_language_models() -> None:
@@ -27,19 +31,11 @@ def masked_language_models() -> None:
     It also has ``--mask-prob-end``. Can be removed when fairseq's validation masks do not depend on ``--seed``, it draws masks
     once, ``--mask-whole-words`` takes any tokenizer, and it has the option.
     """
-    from fairseq import tasks
-    from hydra.core.config_store import ConfigStore
-
-    from ..batches import mask_schedule, masked_lm
-
     tasks.masked_lm.get_whole_word_mask = masked_lm.WordBeginnings
     tasks.masked_lm.MaskTokensDataset = masked_lm.FastMaskTokensDataset
-    options = tasks.TASK_DATACLASS_REGISTRY["masked_lm"] = mask_schedule.ScheduledMaskedLMConfig
-    setattr(masked_lm.ComparableMaskedLMTask, "__dataclass", options)
-    node = options()
-    node._name = "masked_lm"
-    ConfigStore.instance().store(name="masked_lm", group="task", node=node, provider="fairseq")
-    tasks.masked_lm.MaskedLMTask = tasks.TASK_REGISTRY["masked_lm"] = masked_lm.ComparableMaskedLMTask
+    del tasks.TASK_REGISTRY["masked_lm"]
+    register = tasks.register_task("masked_lm", dataclass=mask_schedule.ScheduledMaskedLMConfig)
+    tasks.masked_lm.MaskedLMTask = register(masked_lm.ComparableMaskedLMTask)
 
 
 def word_order_of_language_models() -> None:
@@ -47,11 +43,8 @@ def word_order_of_language_models() -> None:
 
     Can be removed when fairseq measures the use of word order.
     """
-    from fairseq.tasks.language_modeling import LanguageModelingTask
 
-    from ..batches import masked_lm, word_order
-
-    @wrap(LanguageModelingTask, "load_dataset")
+    @wrap(language_modeling.LanguageModelingTask, "load_dataset")
     def load(load_dataset, self, split, *args, **kwargs):
         if split not in (word_order.ORDERED, masked_lm.PERMUTED):
             return load_dataset(self, split, *args, **kwargs)
@@ -63,12 +56,6 @@ def word_order_of_language_models() -> None:
 
 def own_options() -> None:
     """Add ``--batch-warmup-updates``, ``--no-decay`` and ``--profile-steps``. Can be removed when fairseq has them."""
-    from fairseq.dataclass.configs import CommonConfig, FairseqConfig, OptimizationConfig
-    from hydra.core.config_store import ConfigStore
-
-    from ..batches import batch_warmup
-    from ..run import no_decay, training_log
-
     for group, module, default in (
         (OptimizationConfig, batch_warmup, 0), (OptimizationConfig, no_decay, ""), (CommonConfig, training_log, ""),
     ):  # fmt: skip
@@ -86,9 +73,6 @@ def readers_that_can_end() -> None:
     fairseq leaves them to Python, which ends a daemon thread wherever it is. Inside PyTorch, that aborts the process with status
     -6, although training has ended and saved everything. Can be removed when fairseq ends them.
     """
-    from fairseq.data import iterators
-
-    from ..run import readers
 
     @wrap(iterators.BufferedIterator, "_create_consumer")
     def create_and_remember(create_consumer, self):
@@ -105,10 +89,6 @@ def skip_only_the_last_batch() -> None:
     fairseq takes the number of batches that are left for that of the whole epoch: the epoch loses as many as were read before the
     resume, and it is over, with an error in ``train``, if fewer are left. Can be removed when fairseq adds the two.
     """
-    from fairseq.data import iterators
-
-    from ..batches import epochs
-
     wrap(iterators.EpochBatchIterator, "_get_iterator_for_epoch")(epochs.all_but_the_last)
 
 
@@ -117,10 +97,6 @@ def log_waiting_for_data() -> None:
 
     Where it is not near 0, more ``--num-workers`` help, and a faster model does not. Can be removed when fairseq logs it.
     """
-    from fairseq.data import iterators
-
-    from ..batches import epochs
-
     iterators.GroupedIterator = epochs.TimedIterator
 
 
@@ -131,10 +107,6 @@ def workers_of_one_epoch() -> None:
     depend on the epoch, were those of the first epoch in all epochs, and others after a resume. Can be removed when fairseq
     tells its workers.
     """
-    from fairseq.data import iterators
-
-    from ..batches import epochs
-
     wrap(iterators.EpochBatchIterator, "next_epoch_itr")(epochs.with_new_workers)
 
 
@@ -144,15 +116,5 @@ def resume_at_the_same_place() -> None:
     fairseq counts the batches of one process, so that some samples of the epoch would be read twice, or not at all. Can be
     removed when fairseq counts those of all.
     """
-    from fairseq.data import iterators
-
-    from ..batches import epochs
-
     wrap(iterators.EpochBatchIterator, "state_dict")(epochs.state_dict)
     wrap(iterators.EpochBatchIterator, "load_state_dict")(epochs.load_state_dict)
-
-
-PATCHES = (
-    cut_long_lines, masked_language_models, word_order_of_language_models, own_options, readers_that_can_end,
-    skip_only_the_last_batch, log_waiting_for_data, workers_of_one_epoch, resume_at_the_same_place,
-)  # fmt: skip

@@ -5,11 +5,22 @@ import shutil
 from pathlib import Path
 
 import torch
+from fairseq import checkpoint_utils, utils
+from fairseq.dataclass import utils as dataclass_utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
+from fairseq.models.roberta import RobertaModel
+from fairseq.optim import FairseqOptimizer
+from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin
+from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
 
 from ...base.files import atomic_write, require_writable
 from ...base.patching import ModuleProxy, wrap
-from ..checkpoint import loading
+from ..checkpoint import loading, stock
+from ..checkpoint.reading import load_models, load_to_cpu
 from ..checkpoint.state_dict import LEARNING_RATES, override, require_same_groups
+from ..run import resume
 
 
 def load_weights_only() -> None:
@@ -19,9 +30,6 @@ def load_weights_only() -> None:
     not do. The modules of fairseq that read checkpoints get a ``torch`` whose ``load`` is :func:`.loading.load`. Can be removed
     when fairseq allows its own types.
     """
-    from fairseq import checkpoint_utils
-    from fairseq.distributed import utils as distributed_utils
-
     checkpoint_utils.torch = distributed_utils.torch = ModuleProxy(torch, load=loading.load)
 
 
@@ -31,8 +39,6 @@ def read_literals() -> None:
     A checkpoint's model has such options as well (``adaptive_softmax_cutoff``, ``xformers_att_config``). What is no literal is a
     ValueError, which argparse reports. Can be removed when fairseq does the same.
     """
-    from fairseq import utils
-    from fairseq.dataclass import utils as dataclass_utils
 
     def literal(text):
         if not isinstance(text, str):
@@ -53,15 +59,8 @@ def write_atomically() -> None:
     a truncated checkpoint_last.pt. To test ``--save-dir``, it empties and removes a file ``dummy`` there. Can be removed when
     fairseq does none of this.
     """
-    from fairseq import checkpoint_utils
-    from fairseq.file_io import PathManager
 
-    copy = PathManager.copy
-
-    @wrap(checkpoint_utils, "torch_persistent_save")
-    def atomic_save(save, obj, filename, async_write=False):
-        if async_write or PathManager.path_requires_pathmanager(filename):
-            return save(obj, filename, async_write)
+    def atomic_save(obj, filename, async_write=False):
         with atomic_write(filename, "wb") as stream:
             torch.save(obj, stream)
 
@@ -70,13 +69,12 @@ def write_atomically() -> None:
         Path(save_dir).mkdir(parents=True, exist_ok=True)
 
     def atomic_copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-        if PathManager.path_requires_pathmanager(dst_path):
-            return copy(src_path, dst_path, overwrite)
         with open(src_path, "rb") as source, atomic_write(dst_path, "wb") as stream:
             shutil.copyfileobj(source, stream)
         return True
 
     PathManager.copy = staticmethod(atomic_copy)
+    checkpoint_utils.torch_persistent_save = atomic_save
     checkpoint_utils.verify_checkpoint_directory = verify
 
 
@@ -85,10 +83,6 @@ def read_once_and_check() -> None:
 
     Can be removed when fairseq evaluates nothing from a checkpoint's configuration.
     """
-    from fairseq import checkpoint_utils
-
-    from ..checkpoint.reading import load_models, load_to_cpu
-
     wrap(checkpoint_utils, "load_model_ensemble_and_task")(load_models)
     wrap(checkpoint_utils, "load_checkpoint_to_cpu")(load_to_cpu)
 
@@ -99,11 +93,6 @@ def resume_the_same_model() -> None:
     fairseq compares names and shapes of parameters alone, and begins anew if ``--restore-file`` does not exist. Can be removed
     when fairseq records and compares both.
     """
-    from fairseq.tasks import FairseqTask
-    from fairseq.trainer import Trainer
-
-    from ..run import resume
-
     wrap(Trainer, "load_checkpoint")(resume.load_checkpoint)
     wrap(FairseqTask, "state_dict")(resume.state_dict)
     wrap(FairseqTask, "load_state_dict")(resume.load_state_dict)
@@ -115,7 +104,6 @@ def options_of_this_training() -> None:
     fairseq's own docstring prefers the options of the training that continues, and its code takes those of the checkpoint. Can be
     removed when the code does as well.
     """
-    from fairseq.optim import FairseqOptimizer
 
     @wrap(FairseqOptimizer, "load_state_dict")
     def load_state_dict(load, optimizer, state, optimizer_overrides=None):
@@ -134,19 +122,12 @@ def float32_weights() -> None:
     fairseq saves the model's weights alone, which are rounded, so that a training that continues differs from one that was not
     interrupted. Can be removed when fairseq saves both.
     """
-    from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin
-
-    from ..run import resume
-
     wrap(_FP16OptimizerMixin, "state_dict")(resume.optimizer_state_dict)
     wrap(_FP16OptimizerMixin, "load_state_dict")(resume.load_optimizer_state_dict)
 
 
 def stock_roberta_loads_ours() -> None:
     """Let fairseq's own RoBERTa load our ``absolute`` checkpoints. Can be removed when nobody needs both."""
-    from fairseq.models.roberta import RobertaModel
-
-    from ..checkpoint import stock
 
     @wrap(RobertaModel, "upgrade_state_dict_named")
     def upgrade_state_dict_named(upgrade, model, state, name):
@@ -156,9 +137,3 @@ def stock_roberta_loads_ours() -> None:
             state.clear()
             state.update(converted)
         upgrade(model, state, name)
-
-
-PATCHES = (
-    load_weights_only, read_literals, write_atomically, read_once_and_check, resume_the_same_model, options_of_this_training,
-    float32_weights, stock_roberta_loads_ours,
-)  # fmt: skip

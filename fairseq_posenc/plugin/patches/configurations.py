@@ -6,8 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fairseq
 import hydra
+from fairseq.dataclass import initialize, utils
 from hydra._internal import config_loader_impl
+from hydra._internal.utils import get_args
 from hydra.conf import HydraConf, JobConf
 from hydra.core.config_store import ConfigStore
 from hydra.core.default_element import InputDefault
@@ -30,7 +33,6 @@ def call_hydra_1_3() -> None:
     is its default and no longer written. It still checks a configuration against the dataclass of the same name, by which
     fairseq gives types and defaults, and warns of it. Can be removed when fairseq is for Hydra 1.3.
     """
-    from fairseq.dataclass import utils
 
     def compose(config_name: str, overrides: list[str], strict: bool) -> DictConfig:
         cfg = hydra.compose(config_name, overrides)
@@ -59,7 +61,6 @@ def ask_for_missing_values() -> None:
     Where fairseq has a default, Hydra would use it, and for a missing model fairseq goes on without one. Can be removed when
     fairseq asks for the values, and Hydra no longer merges dataclasses by the configuration's name.
     """
-    from fairseq.dataclass import initialize
 
     @wrap(config_loader_impl.ConfigLoaderImpl, "_load_single_config")
     def load_single_config(load: Any, loader: Any, default: Any, repo: Any) -> Any:
@@ -100,9 +101,6 @@ def start_programs() -> None:
     fairseq registers its defaults under the name of the configuration, so that Hydra always finds one, and Hydra 1.3 stays in the
     current folder unless it is told otherwise. Can be removed when fairseq does neither.
     """
-    import fairseq
-    from fairseq.dataclass import initialize
-    from hydra._internal.utils import get_args
 
     @wrap(initialize, "hydra_init")
     def init_or_refuse(hydra_init, cfg_name: str = "config") -> None:
@@ -114,6 +112,3 @@ def start_programs() -> None:
         hydra_init(cfg_name)
         store = ConfigStore.instance().store
         store(group="hydra", name="config", node=HydraConf(job=JobConf(chdir=True)), provider="hydra")
-
-
-PATCHES = (call_hydra_1_3, ask_for_missing_values, copy_no_store, start_programs)

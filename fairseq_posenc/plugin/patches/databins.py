@@ -6,6 +6,8 @@ import types
 from pathlib import Path
 
 import numpy as np
+from fairseq.data import Dictionary, data_utils, indexed_dataset, language_pair_dataset, token_block_dataset
+from fairseq.modules import dynamic_crf_layer
 
 from ...base.errors import InputError
 from ...base.files import require_regular
@@ -19,9 +21,6 @@ def numpy_names() -> None:
 
     Can be removed when fairseq uses ``int`` and ``float``.
     """
-    from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
-    from fairseq.modules import dynamic_crf_layer
-
     view = ModuleProxy(np, int=int, float=float, compat=types.SimpleNamespace(long=int))
     for module in (data_utils, language_pair_dataset, token_block_dataset, dynamic_crf_layer):
         module.np = view
@@ -33,7 +32,6 @@ def explain_dictionaries() -> None:
     fairseq raises a FileNotFoundError without advice, and errors about the encoding and duplicate symbols that name no file. Can
     be removed when fairseq reports them.
     """
-    from fairseq.data import Dictionary
 
     @wrap(Dictionary, "add_from_file")
     def explained(add_from_file, self, f):
@@ -47,8 +45,6 @@ def refuse_damaged_data() -> None:
     dictionary lacks is an IndexError, and on a GPU "device-side assert triggered". Fractions are cut off without a word. Can be
     removed when fairseq compares them.
     """
-    from fairseq.data import indexed_dataset
-
     for name in ("index_file_path", "data_file_path"):
 
         @wrap(indexed_dataset, name)
@@ -73,6 +69,3 @@ def refuse_damaged_data() -> None:
             raise InputError(
                 f"{path}.idx and .bin cannot be read ({type(error).__name__}: {error}): prepare the data again"
             ) from error
-
-
-PATCHES = (numpy_names, explain_dictionaries, refuse_damaged_data)

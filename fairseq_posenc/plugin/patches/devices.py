@@ -4,6 +4,11 @@ import functools
 from typing import Any
 
 import torch
+from fairseq import options, trainer
+from fairseq.data import iterators
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from fairseq.optim import amp_optimizer
+from fairseq.tasks import fairseq_task
 
 from ...base.patching import ModuleProxy, wrap
 
@@ -14,7 +19,6 @@ def bf16_without_tpu() -> None:
     fairseq would fail without torch_xla; its Hydra entry point does not. Can be removed when fairseq's options do not set
     ``tpu``.
     """
-    from fairseq import options
 
     @wrap(options, "parse_args_and_arch")
     def parse_without_tpu(parse, parser, input_args=None, *args, **kwargs):
@@ -27,9 +31,6 @@ def bf16_without_tpu() -> None:
 
 def current_amp() -> None:
     """Give fairseq ``torch.amp`` for ``torch.cuda.amp``, which is deprecated. Can be removed when fairseq uses ``torch.amp``."""
-    from fairseq.optim import amp_optimizer
-    from fairseq.tasks import fairseq_task
-
     classes = {name: functools.partial(getattr(torch.amp, name), "cuda") for name in ("autocast", "GradScaler")}
     amp = ModuleProxy(torch.cuda.amp, **classes)
     amp_optimizer.torch = fairseq_task.torch = ModuleProxy(torch, cuda=ModuleProxy(torch.cuda, amp=amp))
@@ -40,7 +41,6 @@ def pinned_memory_needs_gpu() -> None:
 
     Can be removed when fairseq does the same.
     """
-    from fairseq.data import iterators
 
     def data_loader(*args: Any, **options: Any) -> torch.utils.data.DataLoader:
         options["pin_memory"] = options.get("pin_memory", False) and torch.cuda.is_available()
@@ -57,8 +57,6 @@ def nan_detector_forward_only() -> None:
     that return a dictionary without a tensor, as encoders do; the forward hooks, and the logged norms of the gradients, remain.
     Can be removed when fairseq uses full backward hooks.
     """
-    from fairseq import trainer
-
     trainer.NanDetector = functools.partial(trainer.NanDetector, backward=False)
 
 
@@ -68,18 +66,8 @@ def no_fused_encoder_layer() -> None:
     They call ``torch._transformer_encoder_layer_fwd`` with arguments of PyTorch 1.12, and fairseq-generate ends with "Mask Type
     should be defined". Can be removed when fairseq passes ``mask_type``.
     """
-    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
     @wrap(TransformerEncoderLayerBase, "__init__")
     def without_fastpath(init, self, *args, **kwargs):
         init(self, *args, **kwargs)
         self.can_use_fastpath = False
-
-
-PATCHES = (
-    bf16_without_tpu,
-    current_amp,
-    pinned_memory_needs_gpu,
-    nan_detector_forward_only,
-    no_fused_encoder_layer,
-)

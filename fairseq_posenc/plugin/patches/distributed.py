@@ -3,6 +3,8 @@
 from typing import Any
 
 import torch
+from fairseq.distributed import utils
+from fairseq.models import distributed_fairseq_model
 
 from ...base.patching import wrap
 from ..processes.group import without_gpus
@@ -10,7 +12,6 @@ from ..processes.group import without_gpus
 
 def gloo_without_gpus() -> None:
     """Use gloo on CPUs, since fairseq's default, NCCL, needs GPUs. Can be removed when fairseq does the same."""
-    from fairseq.distributed import utils
 
     @wrap(utils, "distributed_init")
     def init_with_gloo(init, cfg):
@@ -24,8 +25,6 @@ def data_parallel_without_gpus() -> None:
 
     Can be removed when fairseq passes none.
     """
-    from fairseq.models import distributed_fairseq_model
-
     wrapper = distributed_fairseq_model.DistributedDataParallel
 
     def data_parallel(module: torch.nn.Module, device_ids: Any = None, output_device: Any = None, **options: Any):
@@ -41,7 +40,6 @@ def gather_objects_without_gpus() -> None:
 
     Can be removed when the buffer is on the device of the process group.
     """
-    from fairseq.distributed import utils
 
     @wrap(utils, "all_gather_list")
     def gather(all_gather_list, data, group=None, max_size=16384):
@@ -51,6 +49,3 @@ def gather_objects_without_gpus() -> None:
         gathered = [None] * utils.get_world_size(group)
         torch.distributed.all_gather_object(gathered, data, group=group)
         return gathered
-
-
-PATCHES = (gloo_without_gpus, data_parallel_without_gpus, gather_objects_without_gpus)

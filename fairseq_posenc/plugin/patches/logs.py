@@ -3,7 +3,13 @@
 import functools
 import time
 
+from fairseq import trainer
+from fairseq.criterions import masked_lm
+from fairseq.logging import metrics, progress_bar
+from fairseq.tasks import FairseqTask
+
 from ...base.patching import ModuleProxy, wrap
+from ..batches.masked_lm import CORRECT, correct
 from ..processes import graceful_stop
 
 
@@ -13,12 +19,9 @@ def logs_after_a_resume() -> None:
     fairseq does not start the stopwatch that it reads from the checkpoint. Can be removed when it does so and passes
     ``purge_step``.
     """
-    from fairseq.logging import metrics, progress_bar
-    from fairseq.trainer import Trainer
-
     summary_writer = progress_bar.SummaryWriter
 
-    @wrap(Trainer, "get_train_iterator")
+    @wrap(trainer.Trainer, "get_train_iterator")
     def restore_wall_time(get_train_iterator, self, *args, **kwargs):  # after loading, before anything is logged
         wall = metrics.get_meter("default", "wall")
         if wall is not None:  # which a checkpoint may lack
@@ -31,9 +34,7 @@ def logs_after_a_resume() -> None:
 
 def share_requests_to_stop() -> None:
     """Sum the requests of all processes to stop along with logging outputs. Can be removed when fairseq stops on a signal."""
-    from fairseq.trainer import Trainer
-
-    wrap(Trainer, "_aggregate_logging_outputs")(graceful_stop.share_request)
+    wrap(trainer.Trainer, "_aggregate_logging_outputs")(graceful_stop.share_request)
 
 
 def empty_batches_of_validation() -> None:
@@ -41,7 +42,6 @@ def empty_batches_of_validation() -> None:
 
     Can be removed when fairseq skips them.
     """
-    from fairseq.tasks import FairseqTask
 
     @wrap(FairseqTask, "valid_step")
     def valid_step(step, task, sample, *args, **kwargs):
@@ -53,24 +53,15 @@ def parameters_that_are_shared() -> None:
 
     Can be removed when fairseq does not.
     """
-    from fairseq import trainer
 
-    def catalog(module):
-        paths: dict[object, list[str]] = {}
-        for path, p in module.named_parameters(remove_duplicate=False):
-            paths.setdefault(p, []).append(path)
-        return [shared for shared in paths.values() if len(shared) > 1]
-
-    trainer._catalog_shared_params = catalog
+    @wrap(trainer, "_catalog_shared_params")
+    def without_those_left_out(catalog, module, *args):
+        shared = catalog(module, *args)  # None where it calls itself
+        return shared and [paths for paths in shared if trainer._get_module_by_path(module, paths[0]) is not None]
 
 
 def accuracy_of_masked_words() -> None:
     """Log the share of masked tokens that a model predicts, in per cent. Can be removed when fairseq's ``masked_lm`` does."""
-    from fairseq.criterions import masked_lm
-    from fairseq.logging import metrics
-
-    from ..batches.masked_lm import CORRECT, correct
-
     loss_of, criterion = masked_lm.modules.cross_entropy, masked_lm.MaskedLmLoss
     reduce_metrics, counted = criterion.reduce_metrics, []
 
@@ -92,12 +83,3 @@ def accuracy_of_masked_words() -> None:
             metrics.log_scalar("accuracy", 100.0 * right / size, size, round=1)
 
     criterion.reduce_metrics = staticmethod(reduce)
-
-
-PATCHES = (
-    accuracy_of_masked_words,
-    parameters_that_are_shared,
-    logs_after_a_resume,
-    share_requests_to_stop,
-    empty_batches_of_validation,
-)

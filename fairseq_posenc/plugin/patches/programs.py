@@ -7,6 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fairseq import optim, options, utils
+from fairseq.dataclass import initialize
+from fairseq.dataclass import utils as dataclass_utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.trainer import Trainer
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import get_args
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
@@ -14,7 +22,10 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandat
 from ...base.errors import KINDS, InputError, first_line, flag_fault, flag_of, suggestion
 from ...base.patching import wrap
 from ..checkpoint.trust import import_user_dir
+from ..options.architectures import require_architecture, update_configs
+from ..options.help import add_groups
 from ..processes.exits import refuse
+from ..run import no_decay, program_run
 
 
 def generate_through_call_main() -> None:
@@ -22,9 +33,6 @@ def generate_through_call_main() -> None:
 
     Can be removed when fairseq_cli.generate uses ``call_main``.
     """
-    from fairseq import options
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-    from fairseq.distributed import utils
 
     @wrap(options, "get_generation_parser")
     def get_parser_and_divert(get_parser: Any, *args: Any, **kwargs: Any) -> argparse.ArgumentParser:
@@ -33,22 +41,51 @@ def generate_through_call_main() -> None:
 
         def start(namespace: argparse.Namespace) -> None:
             program["main"] = main
-            utils.call_main(convert_namespace_to_omegaconf(namespace), main)
+            distributed_utils.call_main(dataclass_utils.convert_namespace_to_omegaconf(namespace), main)
 
         if getattr(program.get("__spec__"), "name", None) == "fairseq_cli.generate":
             program["main"] = start
         return get_parser(*args, **kwargs)
 
 
-def faults_of_flags_in_one_line() -> None:
-    """Report a flag that does not exist, or lacks a value, in one line, where argparse prints all flags of fairseq as well."""
-    from fairseq import options
+def user_modules_with_flags() -> None:
+    """Give the schemes of ``--user-dir`` flags, and report a folder that does not exist.
 
-    @wrap(options, "get_parser")
-    def get_parser(get_parser: Any, *args: Any, **kwargs: Any) -> argparse.ArgumentParser:
-        parser = get_parser(*args, **kwargs)
-        parser.error = lambda message: refuse(flag_fault(message, parser._option_string_actions))
-        return parser
+    Can be removed when fairseq asks models for their flags when it parses them.
+    """
+
+    @wrap(utils, "import_user_module")
+    def import_user_module(imports, args):
+        try:
+            imports(args)
+        except FileNotFoundError as error:
+            if error.strerror:  # a file that the package opens
+                raise
+            raise InputError(f"--user-dir {error}: there is no such folder") from error
+        if getattr(args, "user_dir", None) is not None:
+            update_configs()
+
+
+def user_dir_imported_first() -> None:
+    """Let a configuration have the options of what ``common.user_dir`` imports, such as those of a scheme.
+
+    fairseq imports it once the configuration is complete, and by then has rejected them. Here it is imported before Hydra
+    composes if the command line names it, and before fairseq adds the defaults if a file does. Can be removed when fairseq's
+    Hydra entry point imports it first.
+    """
+
+    @wrap(initialize, "hydra_init")
+    def import_and_init(hydra_init: Any, *args: Any) -> None:
+        for override in get_args().overrides:
+            if "common.user_dir" in override:
+                value = OverridesParser.create().parse_override(override).value()
+                import_user_dir(None if value is None else str(value))
+        hydra_init(*args)
+
+    @wrap(initialize, "add_defaults")
+    def import_and_add(add_defaults: Any, cfg: DictConfig) -> None:
+        import_user_dir(cfg.common.user_dir)
+        add_defaults(cfg)
 
 
 def report_what_is_missing() -> None:
@@ -56,12 +93,8 @@ def report_what_is_missing() -> None:
 
     Can be removed when fairseq reports them.
     """
-    from fairseq import options
-    from fairseq.dataclass import initialize, utils
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
-
-    utils.logger.disabled = True  # it prints all overrides after the sentence, and nothing else
-    places = ((options, "get_parser"), (utils, "convert_namespace_to_omegaconf"), (initialize, "add_defaults"))
+    dataclass_utils.logger.disabled = True  # it prints all overrides after the sentence, and nothing else
+    places = ((options, "get_parser"), (dataclass_utils, "convert_namespace_to_omegaconf"), (initialize, "add_defaults"))
     for module, name in (*places, (initialize, "hydra_init"), (ConfigLoaderImpl, "load_configuration")):
 
         @wrap(module, name)
@@ -104,43 +137,22 @@ def _fault(error: Exception) -> str:
     return f"{first_line(error)}: give it a value"
 
 
-def user_dir_imported_first() -> None:
-    """Let a configuration have the options of what ``common.user_dir`` imports, such as those of a scheme.
+def faults_of_flags_in_one_line() -> None:
+    """Report a flag that does not exist, or lacks a value, in one line, where argparse prints all flags of fairseq as well."""
 
-    fairseq imports it once the configuration is complete, and by then has rejected them. Here it is imported before Hydra
-    composes if the command line names it, and before fairseq adds the defaults if a file does. Can be removed when fairseq's
-    Hydra entry point imports it first.
-    """
-    from fairseq.dataclass import initialize
-    from hydra._internal.utils import get_args
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    @wrap(initialize, "hydra_init")
-    def import_and_init(hydra_init: Any, *args: Any) -> None:
-        for override in get_args().overrides:
-            if "common.user_dir" in override:
-                value = OverridesParser.create().parse_override(override).value()
-                import_user_dir(None if value is None else str(value))
-        hydra_init(*args)
-
-    @wrap(initialize, "add_defaults")
-    def import_and_add(add_defaults: Any, cfg: DictConfig) -> None:
-        import_user_dir(cfg.common.user_dir)
-        add_defaults(cfg)
+    @wrap(options, "get_parser")
+    def get_parser(get_parser: Any, *args: Any, **kwargs: Any) -> argparse.ArgumentParser:
+        parser = get_parser(*args, **kwargs)
+        parser.error = lambda message: refuse(flag_fault(message, parser._option_string_actions))
+        return parser
 
 
 def flags_of_models_in_help() -> None:
     """Check ``--arch`` when it is parsed, and with ``--help`` add the models' flags. Can be removed when fairseq does both."""
-    from fairseq import options
-
-    from ..options.architectures import require_architecture
-    from ..options.help import add_groups
 
     def architecture(name):
-        try:
+        with _refusing():
             require_architecture(name)
-        except InputError as error:
-            refuse(str(error))
         return name
 
     @wrap(options, "add_model_args")
@@ -153,50 +165,13 @@ def flags_of_models_in_help() -> None:
         return group
 
 
-def user_modules_with_flags() -> None:
-    """Give the schemes of ``--user-dir`` flags, and report a folder that does not exist.
-
-    Can be removed when fairseq asks models for their flags when it parses them.
-    """
-    from fairseq import utils
-
-    from ..options.architectures import update_configs
-
-    @wrap(utils, "import_user_module")
-    def import_user_module(imports, args):
-        try:
-            imports(args)
-        except FileNotFoundError as error:
-            if error.strerror:  # a file that the package opens
-                raise
-            raise InputError(f"--user-dir {error}: there is no such folder") from error
-        if getattr(args, "user_dir", None) is not None:
-            update_configs()
-
-
 def programs_in_the_pipeline() -> None:
     """Run all programs of fairseq within the pipeline of :mod:`..run`. Can be removed when the last of its steps can."""
-    from fairseq.distributed import utils
-
-    from ..run import program_run
-
-    wrap(utils, "call_main")(program_run.call_main)
+    wrap(distributed_utils, "call_main")(program_run.call_main)
 
 
 def groups_of_parameters() -> None:
     """Let optimizers treat parameters differently, by their places in the model. Can be removed when fairseq tells them names."""
-    from fairseq import optim
-    from fairseq.trainer import Trainer
-
-    from ..run import no_decay, program_run
-
     wrap(Trainer, "__init__")(program_run.mark_parameters)
     wrap(optim, "build_optimizer")(no_decay.build_optimizer)
     wrap(optim.FP16Optimizer, "build_fp32_params")(no_decay.build_fp32_params)
-
-
-PATCHES = (
-    generate_through_call_main, user_modules_with_flags, user_dir_imported_first, report_what_is_missing,
-    faults_of_flags_in_one_line, flags_of_models_in_help, programs_in_the_pipeline,
-    groups_of_parameters,
-)  # fmt: skip

@@ -82,10 +82,6 @@ class Sentencepiece(Tokenizer):
             ends = np.searchsorted(starts, ends, side="left")
         return Encoding(np.array(numbers, np.int64), begins, ends)
 
-    def continuation(self, text: str) -> np.ndarray:
-        encoding = self.encode(JOINT + text)  # a word of which no piece is a part
-        return encoding.ids[encoding.ends > 1]
-
     def decode(self, symbols: Sequence[str]) -> str:
         return self._processor.decode_pieces(self.tokens(symbols))
 

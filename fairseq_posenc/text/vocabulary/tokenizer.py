@@ -89,10 +89,6 @@ class Tokenizer(ABC):
         """Return those symbols of a dictionary that are none of the pieces, and cannot become pieces here."""
         return [name for name in symbols if name != MASK and not name.startswith(MADE_UP) and name not in self.pieces]
 
-    def continuation(self, text: str) -> np.ndarray:
-        """Return the numbers of the pieces of a text that follows a word or ``<mask>``."""
-        return self.encode(text).ids
-
     @staticmethod
     def known_merges(merges: Iterable[tuple[str, str]], vocab: Container[str]) -> list[tuple[str, str]]:
         """Return the merges of pieces that a vocabulary has; a file of the tokenizers library has no others."""

@@ -179,10 +179,6 @@ class Vocabulary:
             begins[i] = begin
         return Encoding(self._ids[encoding.ids], begins, encoding.ends)
 
-    def continuation(self, text: str) -> np.ndarray:
-        """Return the ids of the pieces of a text that follows a word or ``<mask>``."""
-        return self._ids[self.tokenizer.continuation(text)]
-
     def lacks_piece_of(self, text: str) -> bool:
         """Return whether the tokenizer cuts from a text a piece that the dictionary lacks, so that its id is that of <unk>."""
         symbols, numbers = self.tokenizer.symbols, self.tokenizer.encode(text).ids
