@@ -80,7 +80,7 @@ def write_atomically() -> None:
     checkpoint_utils.verify_checkpoint_directory = verify
 
 
-def read_once_and_check() -> None:
+def check_what_files_name() -> None:
     """Check what a file names before a model is built from it, and report a file that is no checkpoint in one sentence.
 
     Can be removed when fairseq evaluates nothing from a checkpoint's configuration.
@@ -159,6 +159,6 @@ def stock_roberta_loads_ours() -> None:
 
 
 PATCHES = (
-    load_weights_only, read_literals, write_atomically, read_once_and_check, resume_the_same_model, options_of_this_training,
+    load_weights_only, read_literals, write_atomically, check_what_files_name, resume_the_same_model, options_of_this_training,
     float32_weights, stock_roberta_loads_ours,
 )  # fmt: skip

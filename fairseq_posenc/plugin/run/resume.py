@@ -19,8 +19,7 @@ from torch import Tensor
 
 from ...base.errors import InputError, first_line, flag_of
 from ...text.vocabulary import VOCABULARY, differing, fingerprint
-from ..checkpoint.checkpoint_file import no_checkpoint
-from ..checkpoint.reading import read_once
+from ..checkpoint.checkpoint_file import no_checkpoint, peek
 from ..checkpoint.state_dict import FORMAT, FORMAT_KEY, misfit
 from ..checkpoint.stock import our_options
 from ..models.building import PosencModel, complete, differences
@@ -142,19 +141,19 @@ def refuse_resuming_another_model(
         return load(trainer, *arguments)
     different: list[str] = []
     try:
-        with read_once(trainer, filename) as content:
-            refusal = None
-            if content is not None:
-                settings = trainer.cfg.checkpoint
-                weights_only = filename == settings.finetune_from_model
-                refusal, different = compare(filename, content, model, trainer.task, weights_only)
-                if refusal is None and not weights_only:
-                    metric = None if reset_meters else settings.best_checkpoint_metric
-                    refusal = lost_state(filename, content, metric, reset_optimizer)
-            refusal, different = from_first_process((refusal, different))
-            if refusal is not None:
-                raise InputError(refusal)
-            state = load(trainer, *arguments)
+        refusal = None
+        # Only the first process may see the file. Loading reports one that is missing or damaged.
+        if trainer.data_parallel_rank == 0 and (content := peek(filename)):
+            settings = trainer.cfg.checkpoint
+            weights_only = filename == settings.finetune_from_model
+            refusal, different = compare(filename, content, model, trainer.task, weights_only)
+            if refusal is None and not weights_only:
+                metric = None if reset_meters else settings.best_checkpoint_metric
+                refusal = lost_state(filename, content, metric, reset_optimizer)
+        refusal, different = from_first_process((refusal, different))
+        if refusal is not None:
+            raise InputError(refusal)
+        state = load(trainer, *arguments)
         if different:  # which --finetune-from-model allows
             logger.warning(f"the weights of {filename} are of another model: {'; '.join(different)}")
         return state
