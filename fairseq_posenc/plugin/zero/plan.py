@@ -203,34 +203,26 @@ def memory(parameters: int, zero: ZeroConfig, gpus: int, precision: str, activat
         gpus: on all hosts together.
         activations: bytes kept for the backward pass.
     """
-    width = BYTES[precision]
+    width, sharded = BYTES[precision], zero.stage > 0
     size, built = parameters * width, parameters * 4
-    if zero.stage == 0:
-        buckets = size if gpus > 1 else 0
-        return Memory(
-            start=size,
-            parameters=size,
-            gradients=size,
-            optimizer=parameters * (8 if precision == "fp32" else 16),
-            buffers=buckets,
-            activations=activations,
-            step=buckets + (parameters * 4 if precision == "fp16" else 0),
-            host=built,
-        )
-    optimizer = parameters * 12 / gpus
-    gradients = size / (gpus if zero.stage >= 2 else 1)
     whole = size / (gpus if zero.stage == 3 else 1)
-    live = width * min(zero.live, parameters) if zero.stage == 3 else 0
-    step = parameters * 8 / gpus  # gradients in float32, denominators
-    host = (optimizer + step if zero.offload_optimizer else 0) + (whole if zero.offload_parameters else 0)
+    gradients = size / (gpus if zero.stage >= 2 else 1)
+    if sharded:
+        optimizer, step = parameters * 12 / gpus, parameters * 8 / gpus  # while stepping: gradients in float32, denominators
+        buffers = width * min(zero.bucket, 2 * parameters) + (width * min(zero.live, parameters) if zero.stage == 3 else 0)
+    else:
+        optimizer, buffers = parameters * (8 if precision == "fp32" else 16), size if gpus > 1 else 0
+        step = buffers + (parameters * 4 if precision == "fp16" else 0)
+    offloads, offloads_parameters = sharded and zero.offload_optimizer, sharded and zero.offload_parameters
+    host = (optimizer + step if offloads else 0) + (whole if offloads_parameters else 0)
     return Memory(
         start=size,
-        parameters=0 if zero.offload_parameters else whole,
-        gradients=0 if zero.offload_optimizer and zero.stage >= 2 else gradients,
-        optimizer=0 if zero.offload_optimizer else optimizer,
-        buffers=width * min(zero.bucket, 2 * parameters) + live,
+        parameters=0 if offloads_parameters else whole,
+        gradients=0 if offloads and zero.stage >= 2 else gradients,
+        optimizer=0 if offloads else optimizer,
+        buffers=buffers,
         activations=activations,
-        step=0 if zero.offload_optimizer else step,
+        step=0 if offloads else step,
         host=max(host, built),
     )
 
