@@ -30,7 +30,7 @@ from torch import distributed
 from .base.errors import InputError, first_line, lacking
 from .base.patching import ModuleProxy
 from .plugin.processes import exits
-from .plugin.processes.group import gather, without_gpus
+from .plugin.processes.group import without_gpus
 from .plugin.zero import communication, consolidate, sharded_checkpoint, zero_config
 from .plugin.zero.zero_config import ZeroConfig
 
@@ -87,10 +87,11 @@ class DeepSpeedOptions:
         """Complete DeepSpeed's configuration and choose its trainer, in each process.
 
         Raises:
-            InputError: in all processes, if any of them finds a fault.
+            InputError: DeepSpeed would train elsewhere or cannot divide the optimizer, or the processes see no common folder.
         """
         communication.limit_waiting(self.timeout)  # again, in a process that call_main made
-        completed = self._complete(run.cfg)
+        if self.zero.stage > 0:
+            communication.require_one_device(without_gpus(run.cfg))
         if self._assigns_whole_tensors(run.cfg):
             from .plugin.zero.whole_tensors import WholeTensorTrainer
 
@@ -103,7 +104,8 @@ class DeepSpeedOptions:
             os.environ.setdefault("LOCAL_RANK", str(run.cfg.distributed_training.device_id))
             from .plugin.zero.trainer import DeepSpeedTrainer
 
-            run.trainer = functools.partial(DeepSpeedTrainer, deepspeed_config=completed)
+            config = zero_config.complete(self.zero, run.cfg, run.cfg.distributed_training.distributed_world_size)
+            run.trainer = functools.partial(DeepSpeedTrainer, deepspeed_config=config)
         with self._lost_peers_named(run.cfg):
             yield
 
@@ -117,23 +119,6 @@ class DeepSpeedOptions:
                 f"--deepspeed-config {self.zero.source} has offload_optimizer, which is not for --optimizer {cfg.optimizer._name}"
             )
         return whole
-
-    def _complete(self, cfg: Any) -> dict[str, Any]:
-        """Return DeepSpeed's configuration, if no process finds a fault in it."""
-        completed, refusal = {}, None
-        try:
-            if self.zero.stage > 0:
-                communication.require_one_device(without_gpus(cfg))
-            completed = zero_config.complete(self.zero, cfg, cfg.distributed_training.distributed_world_size)
-        except InputError as error:
-            refusal = str(error)
-        hosts: dict[str, set[str]] = {}
-        for reason, host in gather((refusal, platform.node())):
-            if reason is not None:
-                hosts.setdefault(reason, set()).add(host)
-        if hosts:
-            raise InputError("; ".join(f"on {', '.join(sorted(names))}: {reason}" for reason, names in hosts.items()))
-        return completed
 
     def consolidate(self, run: ProgramRun) -> None:
         """At the end of training with ZeRO, write consolidated.pt from the last checkpoint, or log why it is not written."""

@@ -14,7 +14,7 @@ from ..base.errors import InputError
 from ..core.transformer import EncoderConfig
 from ..plugin.checkpoint.checkpoint import Checkpoint
 from ..plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
-from ..plugin.checkpoint.state_dict import StateDict
+from ..plugin.checkpoint.state_dict import SOURCE_WORDS, StateDict
 from .conversion import Exported, nearest
 from .new_positions import differing
 from .types.base import their_activation
@@ -125,7 +125,7 @@ def _renamed(state: StateDict, config: EncoderConfig, kind: Kind) -> StateDict:
     """
     halves = config.positions == "sinusoidal" and kind.fields["position_options"]["sinusoidal_layout"] == "vaswani"
     order = torch.cat([torch.arange(start, config.dim, 2) for start in (0, 1)]) if halves else torch.arange(config.dim)
-    renamed = {"model.shared.weight": state["encoder.embed_tokens.weight"][:, order]}
+    renamed = {"model.shared.weight": state[SOURCE_WORDS][:, order]}
     for name, value in state.items():
         if name.endswith("positions.absolute.weight"):
             value = value * math.sqrt(config.dim) if config.scale_embeddings else value

@@ -22,7 +22,6 @@ from ..options.option_set import (
     LANGUAGE_MODEL_OPTIONS,
     TRANSLATION_OPTIONS,
     UNLIMITED,
-    OptionSet,
     decoder_config,
 )
 from .checkpoint_file import config_errors_as_input_errors, load, no_checkpoint, write
@@ -32,6 +31,7 @@ from .state_dict import (
     DECODER_WORDS,
     ENCODER,
     SENTENCE_ORDER,
+    SOURCE_WORDS,
     SPANS,
     WORDS,
     StateDict,
@@ -42,6 +42,9 @@ from .state_dict import (
 )
 from .stock import from_stock, our_options
 from .trust import OURS, Untrusted, user_dir
+
+WITH_DECODER = {TRANSFORMER.model: TRANSLATION_OPTIONS, TRANSFORMER_LM.model: LANGUAGE_MODEL_OPTIONS}
+"""The options of the models that have a decoder, by fairseq's name."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +118,10 @@ class Checkpoint:
             raise Untrusted(
                 f"{cause}{path} names the model {self.arch!r}, which is none of this package's, nor fairseq's RoBERTa"
             )
-        family = FAMILIES.get(self.model_name)
-        self.is_causal = may_be_causal and family is TRANSFORMER_LM
-        self.translates = may_translate and family is TRANSFORMER
+        self._kind = WITH_DECODER.get(self.model_name, ENCODER_OPTIONS)
+        self.is_causal, self.translates = self._kind is LANGUAGE_MODEL_OPTIONS, self._kind is TRANSLATION_OPTIONS
         self.has_decoder = self.is_causal or self.translates
-        if family is not None and family.causal and not self.has_decoder:
+        if (self.is_causal and not may_be_causal) or (self.translates and not may_translate):
             raise InputError(
                 f"{path} is of the architecture {self.arch!r}, which has a decoder, and here an encoder (roberta_…, "
                 "albert_…, modernbert_…) is needed; fairseq-generate and fairseq-eval-lm run it, and export-hf exports it"
@@ -128,7 +130,7 @@ class Checkpoint:
             f"en{name[2:]}" if name.startswith("decoder.") and not self.has_decoder else name: value
             for name, value in from_stock(self._content["model"]).items()
         }
-        words = DECODER_WORDS if self.is_causal else "encoder.embed_tokens.weight" if self.translates else WORDS
+        words = DECODER_WORDS if self.is_causal else SOURCE_WORDS if self.translates else WORDS
         if words not in self.state or self.state[words].dim() != 2:
             raise InputError(f"{path} is of the architecture {self.arch!r} and has no {words}: it is damaged")
         with config_errors_as_input_errors(path, cause):
@@ -293,10 +295,6 @@ class Checkpoint:
         """Write a checkpoint of the same run with other parameters and options of the model, without the optimizer's state."""
         cfg = {**self.configuration, "model": {**vars(self.options), **options}}
         write(path, {**self._content, "args": None, "cfg": cfg, "model": state})
-
-    @property
-    def _kind(self) -> OptionSet:
-        return LANGUAGE_MODEL_OPTIONS if self.is_causal else TRANSLATION_OPTIONS if self.translates else ENCODER_OPTIONS
 
     def _completed(self) -> Namespace:
         """Return the complete options of this package's model; fairseq's own is ours with absolute positions."""

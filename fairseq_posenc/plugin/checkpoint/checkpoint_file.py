@@ -44,6 +44,15 @@ def load(path: Path) -> dict[str, Any]:
     return content
 
 
+def peek(path: str | os.PathLike) -> dict[str, Any]:
+    """Read a file as :func:`load`, with tensors left on the disk if its format allows; it is empty if there is no checkpoint."""
+    try:
+        content = loading.peek(path)
+    except Exception:  # another kind of file may raise any exception
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def write(path: Path, content: dict[str, Any]) -> None:
     """Write the content of a checkpoint, atomically."""
     with atomic_write(path, "wb") as stream:

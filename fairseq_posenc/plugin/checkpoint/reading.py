@@ -1,16 +1,12 @@
 """Loading of trained models by fairseq's programs, with short error messages and without running code from a file."""
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from fairseq import checkpoint_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.file_io import PathManager
-from fairseq.trainer import Trainer
 
 from ...base.errors import InputError, first_line
 from . import trust
@@ -21,29 +17,6 @@ MISFIT = "Error(s) in loading state_dict"  # the beginning of PyTorch's message
 
 _given: ContextVar[tuple[str, ...] | None] = ContextVar("given", default=None)
 """Kinds that fairseq does not build from the file, as for :func:`.trust.require_stock`; None if it builds nothing."""
-
-
-_kept: ContextVar[dict[str, dict[str, Any] | None]] = ContextVar("kept", default={})  # noqa: B039 - never changed
-"""What :func:`read_once` has read, by the file's name."""
-
-
-@contextmanager
-def read_once(trainer: Trainer, filename: str) -> Iterator[dict[str, Any] | None]:
-    """Read a checkpoint in the first process, for checks and for ``load_checkpoint_to_cpu``, which returns it within the block.
-
-    Yields None in other processes, which may not see the file, and where it is missing or damaged, which loading it reports.
-    """
-    kept = _kept.get()
-    if filename not in kept:
-        kept = {filename: None}
-        if trainer.data_parallel_rank == 0 and PathManager.isfile(filename):
-            with suppress(Exception):
-                kept[filename] = checkpoint_utils.load_checkpoint_to_cpu(filename)
-    token = _kept.set(kept)
-    try:
-        yield kept[filename]
-    finally:
-        _kept.reset(token)
 
 
 def load_models(
@@ -75,8 +48,6 @@ def load_models(
 
 def load_to_cpu(load: Callable, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
     """Call fairseq's ``load_checkpoint_to_cpu``, or raise InputError; check files that a model is built from as above."""
-    if (state := _kept.get().get(path)) is not None:
-        return state
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)  # fairseq logs a page if it cannot read a configuration
     try:

@@ -13,7 +13,8 @@ StateDict = dict[str, Tensor]
 
 ENCODER = "encoder.sentence_encoder."
 WORDS = f"{ENCODER}embed_tokens.weight"
-DECODER_WORDS = "decoder.embed_tokens.weight"
+SOURCE_WORDS, DECODER_WORDS = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
+"""The word embeddings of a model of translation's source, and of a decoder."""
 POSITIONS = f"{ENCODER}positions."
 MASK_POSITIONS = f"{ENCODER}mask_positions.weight"
 ABSOLUTE = f"{POSITIONS}absolute.weight"

@@ -45,7 +45,11 @@ def from_stock(state: StateDict, padding_idx: int = 1) -> StateDict:
 
 
 def to_stock(state: StateDict, padding_idx: int = 1) -> StateDict:
-    """Convert a state dict of ours for stock RoBERTa, complete; raises InputError if the positions are not ``absolute``."""
+    """Convert a state dict of ours for stock RoBERTa, whose layers add their second copies when they load it.
+
+    Raises:
+        InputError: the positions are not ``absolute``.
+    """
     stock = {}
     for name, value in state.items():
         if name.endswith(OUR_TABLE):
@@ -56,16 +60,4 @@ def to_stock(state: StateDict, padding_idx: int = 1) -> StateDict:
             same = ROBERTA.architecture("absolute")
             raise InputError(f"stock RoBERTa has no place for {name}: only {same} is the same model")
         stock[name] = value
-    for name in [n for n in stock if n.endswith("self_attn.q_proj.weight")]:
-        stock |= _dead_copies(stock, name.removesuffix("self_attn.q_proj.weight"))
     return stock
-
-
-def _dead_copies(state: StateDict, layer: str) -> StateDict:
-    copies = {}
-    for kind in ("weight", "bias"):
-        copies[f"{layer}in_proj_{kind}"] = torch.cat([state[f"{layer}self_attn.{p}_proj.{kind}"] for p in "qkv"])
-        copies[f"{layer}out_proj_{kind}"] = state[f"{layer}self_attn.out_proj.{kind}"]
-        copies[f"{layer}fc1_{kind}"] = state[f"{layer}fc1.{kind}"]
-        copies[f"{layer}fc2_{kind}"] = state[f"{layer}fc2.{kind}"]
-    return copies

@@ -78,7 +78,7 @@ def write_atomically() -> None:
     checkpoint_utils.verify_checkpoint_directory = verify
 
 
-def read_once_and_check() -> None:
+def check_what_files_name() -> None:
     """Check what a file names before a model is built from it, and report a file that is no checkpoint in one sentence.
 
     Can be removed when fairseq evaluates nothing from a checkpoint's configuration.

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from ...base.errors import InputError, first_line, flag_of
 from ...text.vocabulary import VOCABULARY, differing, fingerprint
-from ..checkpoint.checkpoint_file import no_checkpoint
-from ..checkpoint.reading import read_once
+from ..checkpoint.checkpoint_file import no_checkpoint, peek
 from ..checkpoint.state_dict import FORMAT, FORMAT_KEY, misfit
 from ..checkpoint.stock import our_options
 from ..models.building import PosencModel, complete, differences
@@ -105,23 +104,7 @@ def _data_bin(task: FairseqTask) -> Path:
     return Path(str(getattr(task.cfg, "data", "")).split(os.pathsep)[0])
 
 
-def load_checkpoint(load: Callable, trainer: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
-    """Call fairseq's ``Trainer.load_checkpoint`` if the file exists and has the same model.
-
-    If ``--restore-file`` is missing, fairseq would train from scratch. Only its default, checkpoint_last.pt in ``--save-dir``,
-    may be missing.
-    """
-    default = str(Path(trainer.cfg.checkpoint.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt"))
-    # Only one process per node may see the file; the others receive its contents.
-    if Path(filename) != Path(default) and trainer.data_parallel_rank == 0 and not PathManager.isfile(filename):
-        raise FileNotFoundError(
-            f"--restore-file {filename} is no file. Correct the path, or leave the flag out: then training continues "
-            f"from {default} if that exists, and starts from scratch otherwise."
-        )
-    return refuse_resuming_another_model(load, trainer, filename, *args, **kwargs)
-
-
-def refuse_resuming_another_model(
+def load_checkpoint(
     load: Callable,
     trainer: Trainer,
     filename: str,
@@ -132,29 +115,39 @@ def refuse_resuming_another_model(
 ) -> Any:
     """Call fairseq's ``Trainer.load_checkpoint``, which compares only names and shapes of parameters, if the models are the same.
 
+    If ``--restore-file`` is missing, fairseq would train from scratch. Only its default, checkpoint_last.pt in ``--save-dir``,
+    may be missing.
+
     Raises:
+        FileNotFoundError: another file is missing.
         InputError: the checkpoint has another model or vocabulary than the training; for ``--finetune-from-model``, another kind
             of model, other sizes or another vocabulary. Or fairseq would silently lose the number of updates or the best model.
     """
+    default = str(Path(trainer.cfg.checkpoint.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt"))
+    # Only one process per node may see the file; the others receive its contents.
+    if Path(filename) != Path(default) and trainer.data_parallel_rank == 0 and not PathManager.isfile(filename):
+        raise FileNotFoundError(
+            f"--restore-file {filename} is no file. Correct the path, or leave the flag out: then training continues "
+            f"from {default} if that exists, and starts from scratch otherwise."
+        )
     arguments = (filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
     model = getattr(trainer, "_model", None)
     if not isinstance(model, PosencModel):
         return load(trainer, *arguments)
     different: list[str] = []
     try:
-        with read_once(trainer, filename) as content:
-            refusal = None
-            if content is not None:
-                settings = trainer.cfg.checkpoint
-                weights_only = filename == settings.finetune_from_model
-                refusal, different = compare(filename, content, model, trainer.task, weights_only)
-                if refusal is None and not weights_only:
-                    metric = None if reset_meters else settings.best_checkpoint_metric
-                    refusal = lost_state(filename, content, metric, reset_optimizer)
-            refusal, different = from_first_process((refusal, different))
-            if refusal is not None:
-                raise InputError(refusal)
-            state = load(trainer, *arguments)
+        refusal = None
+        if trainer.data_parallel_rank == 0 and (content := peek(filename)):  # loading reports what is damaged
+            settings = trainer.cfg.checkpoint
+            weights_only = filename == settings.finetune_from_model
+            refusal, different = compare(filename, content, model, trainer.task, weights_only)
+            if refusal is None and not weights_only:
+                metric = None if reset_meters else settings.best_checkpoint_metric
+                refusal = lost_state(filename, content, metric, reset_optimizer)
+        refusal, different = from_first_process((refusal, different))
+        if refusal is not None:
+            raise InputError(refusal)
+        state = load(trainer, *arguments)
         if different:  # which --finetune-from-model allows
             logger.warning(f"the weights of {filename} are of another model: {'; '.join(different)}")
         return state

@@ -45,12 +45,9 @@ def main(options: Options) -> None:
 
 def made(path: Path) -> bool:
     """Return whether :func:`write` made this file."""
-    from ..checkpoint import loading
+    from ..checkpoint.checkpoint_file import peek
 
-    try:
-        return MADE_BY in loading.peek(path)
-    except Exception:  # another kind of file may raise any exception
-        return False
+    return MADE_BY in peek(path)
 
 
 def write(source: Path, out: Path, overwrite: bool = False) -> int:
@@ -64,7 +61,7 @@ def write(source: Path, out: Path, overwrite: bool = False) -> int:
     from . import sharded_checkpoint
     from .sharded_checkpoint import Shards
 
-    if sharded_checkpoint.names_shards(out):
+    if sharded_checkpoint.is_sharded(checkpoint_file.peek(out).get("last_optimizer_state")):
         raise InputError(f"--out {out} is itself a sharded checkpoint, from which training continues; name another file")
     ownership.require_free(out, "--out", overwrite)
     ownership.require_apart(out, [("the folder of shards", source.parent / sharded_checkpoint.FOLDER)])

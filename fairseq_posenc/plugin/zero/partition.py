@@ -6,7 +6,6 @@ any number of processes.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -169,11 +168,7 @@ def _states(parts: list[dict[str, Any]], name: str) -> list[State]:
     states = [part["parameters"][name] for part in parts if name in part["parameters"]]
     if not states:
         raise RuntimeError(f"nothing of the parameter {name} is in the checkpoint")
-    states.sort(key=lambda state: (state["start"], _end(state)))
-    filled = [state for state in states if state[MASTER].numel()]
-    if any(_end(before) > state["start"] for before, state in pairwise(filled)):
-        raise RuntimeError(f"elements of the parameter {name} are in the checkpoint twice")
-    return states
+    return sorted(states, key=lambda state: (state["start"], _end(state)))
 
 
 def _end(state: State) -> int:

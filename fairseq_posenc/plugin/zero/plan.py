@@ -4,7 +4,7 @@ Nothing is trained and no GPU is needed: the whole model runs a batch at the run
 (PyTorch's FakeTensor), of which what the backward pass needs is counted.
 
     fairseq-posenc plan roberta_m4m_large --gpus 32 --deepspeed-config zero2 --batch-size 6
-    fairseq-posenc plan modernbert_rope --tokens-per-sample 1024 --mask-prob 0.3 --gpu-memory H200 --tokens 1e11 --throughput 2e6
+    fairseq-posenc plan modernbert_rope --tokens-per-sample 1024 --mask-prob 0.3 --gpu-memory H200
 
 Not included: what CUDA, NCCL and fragmentation take (allow 2 to 4 GB), and activations beyond those kept for the backward pass.
 """
@@ -59,15 +59,11 @@ class Options:
     vocab_size: int = option("symbols", 50265, minimum=1, maximum=1 << 24)
     precision: str = option("of parameters and activations", "bf16", choices=BYTES)
     gpu_memory: float = option(f"memory of a GPU in GB, or its name: {', '.join(GPUS)}", 80.0, parse=_gpu_memory, metavar="GB")
-    tokens: float | None = option("with --throughput: tokens to train on", None, minimum=1, maximum=1e18)
-    throughput: float | None = option("tokens per second of all GPUs, as you have measured it", None, minimum=1e-6, maximum=1e18)
 
 
 def main(options: Options) -> None:
     """Print the memory per GPU; raises InputError if the model or an option is unknown or has impossible sizes."""
     zero = zero_config.read(options.deepspeed_config)
-    if (options.tokens is None) != (options.throughput is None):
-        raise InputError("--tokens and --throughput give the number of days together: give both, or neither")
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # fairseq imports DeepSpeed, which otherwise warns where there is no GPU
     show(report(options, *footprint(options), zero))
 
@@ -207,34 +203,26 @@ def memory(parameters: int, zero: ZeroConfig, gpus: int, precision: str, activat
         gpus: on all hosts together.
         activations: bytes kept for the backward pass.
     """
-    width = BYTES[precision]
+    width, sharded = BYTES[precision], zero.stage > 0
     size, built = parameters * width, parameters * 4
-    if zero.stage == 0:
-        buckets = size if gpus > 1 else 0
-        return Memory(
-            start=size,
-            parameters=size,
-            gradients=size,
-            optimizer=parameters * (8 if precision == "fp32" else 16),
-            buffers=buckets,
-            activations=activations,
-            step=buckets + (parameters * 4 if precision == "fp16" else 0),
-            host=built,
-        )
-    optimizer = parameters * 12 / gpus
-    gradients = size / (gpus if zero.stage >= 2 else 1)
     whole = size / (gpus if zero.stage == 3 else 1)
-    live = width * min(zero.live, parameters) if zero.stage == 3 else 0
-    step = parameters * 8 / gpus  # gradients in float32, denominators
-    host = (optimizer + step if zero.offload_optimizer else 0) + (whole if zero.offload_parameters else 0)
+    gradients = size / (gpus if zero.stage >= 2 else 1)
+    if sharded:
+        optimizer, step = parameters * 12 / gpus, parameters * 8 / gpus  # while stepping: gradients in float32, denominators
+        buffers = width * min(zero.bucket, 2 * parameters) + (width * min(zero.live, parameters) if zero.stage == 3 else 0)
+    else:
+        optimizer, buffers = parameters * (8 if precision == "fp32" else 16), size if gpus > 1 else 0
+        step = buffers + (parameters * 4 if precision == "fp16" else 0)
+    offloads, offloads_parameters = sharded and zero.offload_optimizer, sharded and zero.offload_parameters
+    host = (optimizer + step if offloads else 0) + (whole if offloads_parameters else 0)
     return Memory(
         start=size,
-        parameters=0 if zero.offload_parameters else whole,
-        gradients=0 if zero.offload_optimizer and zero.stage >= 2 else gradients,
-        optimizer=0 if zero.offload_optimizer else optimizer,
-        buffers=width * min(zero.bucket, 2 * parameters) + live,
+        parameters=0 if offloads_parameters else whole,
+        gradients=0 if offloads and zero.stage >= 2 else gradients,
+        optimizer=0 if offloads else optimizer,
+        buffers=buffers,
         activations=activations,
-        step=0 if zero.offload_optimizer else step,
+        step=0 if offloads else step,
         host=max(host, built),
     )
 
@@ -251,12 +239,8 @@ def report(options: Options, parameters: int, activations: int, zero: ZeroConfig
         ("while stepping", needed.step), ("peak", needed.peak), ("on the host, per GPU", needed.host),
     ]  # fmt: skip
     table = "\n".join(f"  {name:26} {size / GB:9.2f} GB" for name, size in rows)
-    days = ""
-    if options.tokens and options.throughput:
-        seconds = options.tokens / options.throughput
-        days = f"\n\n{options.tokens:,.0f} tokens at {options.throughput:,.0f} per second: {seconds / 86400:.2g} days"
     return (
         f"{options.arch}: {parameters:,} parameters; {options.gpus} GPUs, {options.deepspeed_config}, "
         f"{options.precision}\n\n"
-        f"memory per GPU ({fits} in {options.gpu_memory:g} GB)\n{table}{days}"
+        f"memory per GPU ({fits} in {options.gpu_memory:g} GB)\n{table}"
     )

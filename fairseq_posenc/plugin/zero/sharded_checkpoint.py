@@ -95,24 +95,6 @@ def is_sharded(optimizer_state: Any) -> bool:
     return isinstance(optimizer_state, dict) and "shards" in optimizer_state
 
 
-def optimizer_state_of(file: Path) -> Any:
-    """Return the optimizer state in a plain file, without reading tensors into memory.
-
-    Raises:
-        Exception: any, if the file is damaged.
-    """
-    state = loading.peek(file)
-    return state.get("last_optimizer_state") if isinstance(state, dict) else None
-
-
-def names_shards(file: Path) -> bool:
-    """Return whether a file exists, can be read, and is a sharded checkpoint."""
-    try:
-        return is_sharded(optimizer_state_of(file))
-    except Exception:  # another kind of file may raise any exception
-        return False
-
-
 def require_shared(save_dir: Path) -> None:
     """Check, before a run, that all processes see the same ``save_dir``; called by all of them together.
 
@@ -262,7 +244,8 @@ def remove_unnamed(save_dir: Path) -> None:
             with file.open("rb") as stream:
                 if stream.read(len(ZIP)) != ZIP:
                     continue
-            shards = Shards.of(optimizer_state_of(file))
+            content = loading.peek(file)
+            shards = Shards.of(content.get("last_optimizer_state")) if isinstance(content, dict) else None
         except Exception as error:
             reason = first_line(error)
             logger.warning(f"no old shards are removed from {root} while {file} cannot be read; move that away ({reason})")

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ...base.errors import InputError, first_line
-from ..checkpoint.reading import read_once
+from ..checkpoint.checkpoint_file import peek
 from ..processes.group import from_first_process, gather
 from . import sharded_checkpoint
 from .optimizer import EngineOptimizer
@@ -129,20 +129,16 @@ class DeepSpeedTrainer(Trainer):
         Raises:
             InputError: the optimizer state of a plain one is unsharded or missing, and no flag resets the optimizer.
         """
-        with read_once(self, filename) as content:
-            self._require_shards(filename, content, reset_optimizer)
-            self._restored_from = Path(filename).parent
-            return super().load_checkpoint(filename, reset_optimizer, *args, **kwargs)
-
-    def _require_shards(self, filename: str, content: dict[str, Any] | None, reset_optimizer: bool) -> None:
-        """Check that the plain file, which only the first process has read, records the shards of the optimizer's state."""
-        is_plain = content is not None and not sharded_checkpoint.is_sharded(content.get("last_optimizer_state"))
+        content = peek(filename) if self.data_parallel_rank == 0 else {}
+        is_plain = content != {} and not sharded_checkpoint.is_sharded(content.get("last_optimizer_state"))
         if from_first_process(is_plain) and not reset_optimizer:
             raise InputError(
                 f"{filename} has no sharded optimizer state, from which ZeRO could resume. If it is an unsharded training's, "
                 "continue with --deepspeed-config zero0; or start from its weights: --finetune-from-model, or --restore-file "
                 "with --reset-optimizer."
             )
+        self._restored_from = Path(filename).parent
+        return super().load_checkpoint(filename, reset_optimizer, *args, **kwargs)
 
     def _load_shards(self, state: dict[str, Any]) -> None:
         shards = Shards.of(state)

@@ -103,7 +103,7 @@ def read(source: str) -> ZeroConfig:
 
 
 def complete(zero: ZeroConfig, cfg: Any, world_size: int) -> dict[str, Any]:
-    """Return DeepSpeed's configuration for a run.
+    """Return DeepSpeed's configuration for a run that shards.
 
     Args:
         zero: from :func:`read`.
@@ -111,8 +111,6 @@ def complete(zero: ZeroConfig, cfg: Any, world_size: int) -> dict[str, Any]:
         world_size: number of processes.
     """
     config = {key: value for key, value in zero.contents.items() if key not in DECIDED}
-    if zero.stage == 0:
-        return config
     common, optimization = cfg.common, cfg.optimization
     update_freq = optimization.update_freq[0]
     micro_batch = cfg.dataset.batch_size or 1  # the engine requires one but does not use it: with --max-tokens sizes vary

@@ -84,14 +84,6 @@ def test_stock_loads_ours_strictly_with_equal_logits(tokens):
         torch.testing.assert_close(real(stock(tokens)[0], tokens), real(ours(tokens)[0], tokens), atol=1e-5, rtol=0)
 
 
-def test_stock_layout_is_complete_without_fairseqs_help():
-    task = Task()
-    stock, ours = build_stock(task), build("roberta_absolute", task)
-    converted = to_stock(ours.state_dict())
-    expected = stock.state_dict()
-    assert {k: v.shape for k, v in converted.items()} == {k: v.shape for k, v in expected.items()}
-
-
 def test_stock_has_no_place_for_other_positions():
     with pytest.raises(ValueError, match=r"positions\.tisa"):
         to_stock(build("roberta_tisa", Task()).state_dict())

@@ -171,13 +171,6 @@ def test_what_does_not_fit_is_named(engines, change, message):
         partition.restore(engine, [part])
 
 
-def test_elements_that_come_twice_are_refused(engines):
-    parts = [partition.collect(engine) for engine in engines(2, 2)]
-    (engine,) = engines(2, 1, filled=False)
-    with pytest.raises(RuntimeError, match="of the parameter wide are in the checkpoint twice"):
-        partition.restore(engine, [*parts, parts[0]])
-
-
 def test_an_optimizer_that_cannot_be_divided_is_refused(engines):
     (engine,) = engines(2, 1)
     ((_, state),) = engine.optimizer.optimizer.state.items()
