@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from ...base.errors import InputError
 from ...base.files import atomic_write
-from ...base.record import digests, write_json
+from ...base.record import write_json
 from ...text.vocabulary import Encoding, Vocabulary
 from ..measure.inference import infer
 from .squad_data import LENGTH, Limits, Question, applied_threshold, read, score_v1, score_v2
@@ -33,11 +33,11 @@ CANDIDATES = 20  # best first and last tokens of a window, among which its answe
 
 
 class SquadRuns(TaskRuns):
-    """SQuAD's runs; ``files`` has the files by fairseq's names of the splits."""
+    """SQuAD's runs; the splits have fairseq's names."""
 
     def __init__(self, files: dict[str, Path], pretrained: Checkpoint, settings: Settings, options: Options) -> None:
-        super().__init__(f"SQuAD-{options.version}", pretrained, settings, options)
-        self.version, self.files, self.null_threshold = options.version, files, options.null_threshold
+        super().__init__(f"SQuAD-{options.version}", files, pretrained, settings, options)
+        self.version, self.null_threshold = options.version, options.null_threshold
         length = max_length(options.limits.max_length, pretrained, minimum=1, default=LENGTH)
         self.limits = replace(options.limits, max_length=length)
         self.outputs = ["predictions.json", "metrics.json"]
@@ -48,7 +48,7 @@ class SquadRuns(TaskRuns):
         return [str(self.data), "--task", "squad", "--criterion", "squad"]
 
     def configuration(self) -> dict[str, Any]:
-        return {"data": digests(self.files), "windows": asdict(self.limits), "null_threshold": self.null_threshold}
+        return {"windows": asdict(self.limits), "null_threshold": self.null_threshold}
 
     def write_data(self) -> int:
         def write(split: str) -> int:
