@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tabulate import tabulate
 from torch import nn
 
 from ...base.errors import InputError, flag_of, flag_value, nearest
@@ -141,12 +140,6 @@ def as_table(rows: Sequence[Row]) -> str:
             lines += [f"  {row['positions']:{first}}  {text_of(row['parameters']):>{second}}  {wrapped[0]}"]
             lines += [" " * margin + line for line in wrapped[1:]]
     return "\n".join(lines)
-
-
-def as_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
-    """Return a table for a Markdown file."""
-    cells = [[text_of(row[column]).replace("|", "∣") for column in columns] for row in rows]
-    return tabulate(cells, columns, "github", disable_numparse=True)
 
 
 def card(row: Row) -> str:
