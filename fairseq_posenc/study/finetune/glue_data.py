@@ -70,7 +70,8 @@ def find(tasks: Iterable[GlueTask], data: Path) -> dict[str, dict[str, Path]]:
         FileNotFoundError: there are not all; the message names those that are missing.
     """
     files = {
-        task.name: {split: data / task.name / file for split, file in {"train": "train.tsv", **task.dev}.items()} for task in tasks
+        task.name: {split: data / task.name / file for split, file in {"train": "train.tsv", **task.dev}.items()}
+        for task in tasks
     }
     paths = [path for of_task in files.values() for path in of_task.values()]
     if missing := [str(path.relative_to(data)) for path in paths if not path.is_file()]:
@@ -98,7 +99,7 @@ def read(path: Path, task: GlueTask, skip_bad: bool = False) -> Iterator[Example
     Raises:
         InputError, FileNotFoundError: the file is missing or empty, or lacks a column, or a row cannot be read; names the line.
     """
-    skipped, count, problem = 0, 0, ""
+    count, problems = 0, list[str]()
     text = read_text(path).rstrip("\r\n")
     lines = [line.removesuffix("\r") for line in text.split("\n")]  # not at Unicode's other line breaks
     columns = task.header or lines.pop(0).split("\t")
@@ -108,17 +109,16 @@ def read(path: Path, task: GlueTask, skip_bad: bool = False) -> Iterator[Example
         try:
             example = _example(line.split("\t"), columns, task)
         except InputError as error:
-            problem = problem or f"{path}, line {place}: {error}"
+            problems.append(f"{path}, line {place}: {error}")
             if not skip_bad:
-                raise InputError(f"{problem}. Correct the line.") from None
-            skipped += 1
-            continue
-        count += 1
-        yield example
+                raise InputError(f"{problems[0]}. Correct the line.") from None
+        else:
+            count += 1
+            yield example
     if not count:
-        raise InputError(f"{path} has no rows of data{f' that can be read: {problem}' if problem else ''}")
-    if skipped:
-        print(f"{path}: {skipped} rows left out, because they cannot be read ({problem})", file=sys.stderr)
+        raise InputError(": ".join([f"{path} has no rows of data that can be read", *problems[:1]]))
+    if problems:
+        print(f"{path}: {len(problems)} rows left out, because they cannot be read ({problems[0]})", file=sys.stderr)
 
 
 def _example(fields: list[str], columns: Sequence[str], task: GlueTask) -> Example:
