@@ -98,12 +98,12 @@ class Experiment:
         qnli, stsb = glue_data.TASKS["QNLI"], glue_data.TASKS["STS-B"]
         files = glue_data.find((qnli, stsb), args.glue)
         answered = qnli.labels.index("entailment")
-        pairs = [example.texts for example in glue_data.read(files["QNLI"].train, qnli) if example.target == answered]
+        pairs = [example.texts for example in glue_data.read(files["QNLI"]["train"], qnli) if example.target == answered]
         self._pairs = Dataset.from_dict(dict(zip(("question", "answer"), map(list, zip(*pairs, strict=True)), strict=True)))
-        self._stsb = [*glue_data.read(files["STS-B"].dev["STS-B"], stsb)]
+        self._stsb = [*glue_data.read(files["STS-B"]["STS-B"], stsb)]
         self._tagged = [read_tagged(path) for path in args.tagged or ()]
         self._tags = sorted({tag for sentence in self._tagged[0] for _, tag in sentence}) if self._tagged else []
-        paths = (files["QNLI"].train, files["STS-B"].dev["STS-B"], *(args.tagged or ()))
+        paths = (files["QNLI"]["train"], files["STS-B"]["STS-B"], *(args.tagged or ()))
         self._data = {path.name: sha256(path) for path in paths}
 
     def cells(self) -> list[Cell]:

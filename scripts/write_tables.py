@@ -23,7 +23,7 @@ from fairseq_posenc.plugin.models.building import complete, dictionary_of, encod
 from fairseq_posenc.plugin.options.option_set import ENCODER_OPTIONS, LANGUAGE_MODEL_OPTIONS, TRANSLATION_OPTIONS
 from fairseq_posenc.study.analyze import models
 from fairseq_posenc.study.catalogue import pictures
-from fairseq_posenc.study.catalogue.listing import COLUMNS, as_markdown, find
+from fairseq_posenc.study.catalogue.listing import COLUMNS, find, text_of
 from fairseq_posenc.study.compare import charts, report
 from fairseq_posenc.study.compare.cells import LAST
 from fairseq_posenc.study.compare.claims import judge, read_claims
@@ -60,6 +60,12 @@ METHODS = {
     "none": "no positions",
 }
 """The schemes in README.md's table, by the names of the methods."""
+
+
+def schemes() -> str:
+    """Return the table of all schemes with all columns."""
+    cells = [[text_of(row[column]).replace("|", "∣") for column in COLUMNS] for row in find()]
+    return tabulate(cells, COLUMNS, "github", disable_numparse=True)
 
 
 def order_task() -> str:
@@ -293,7 +299,7 @@ TABLES = {
         "fine-tuning": fine_tuning,
     },
     "docs/length.md": {"lengths": by_length},
-    "docs/schemes.md": {"schemes": lambda: as_markdown(find(), COLUMNS)},
+    "docs/schemes.md": {"schemes": schemes},
     "fairseq_posenc/core/schemes/FIDELITY.md": {"order task": order_task},
 }
 

@@ -14,7 +14,7 @@ from ...core.schemes import Positions, Settings
 from ...core.schemes.positions import sums_of
 from ...core.terms import Terms, Window
 from ...core.transformer import layers
-from ..measure.work import Shape, Work
+from ..measure.work import Machine, Shape, Work
 
 SEPARATOR = 2
 COMPARED = 1024  # tokens: the reference's scores take n² numbers in float64
@@ -29,21 +29,11 @@ class Attention(Work):
     Args:
         backend: a backend's name, or ``auto``.
         shape: sizes; each run has ``sequences`` of ``tokens``.
-        device, dtype: of everything.
-        dropout: of attention weights; by default as in the model.
+        machine: the device and the precision of everything.
         padded: whether the second half of the sequences end in padding, a third of each.
     """
 
-    def __init__(
-        self,
-        expression: str,
-        backend: str,
-        shape: Shape,
-        device: torch.device,
-        dtype: torch.dtype,
-        dropout: float | None = None,
-        padded: bool = False,
-    ) -> None:
+    def __init__(self, expression: str, backend: str, shape: Shape, machine: Machine, padded: bool = False) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(1)
         with torch.random.fork_rng():
@@ -56,7 +46,7 @@ class Attention(Work):
         lengths = torch.full((shape.sequences, 1), shape.tokens)
         lengths[shape.sequences // 2 :] -= shape.tokens // 3
         self.padding = torch.arange(shape.tokens) >= lengths if padded else None
-        self._place(call_of(shape, device, dtype, dropout))
+        self._place(Call(**vars(machine), head_dim=by_head[-1], queries=shape.tokens, keys=shape.tokens, dropout=shape.dropout))
         with torch.no_grad():
             terms = self._terms()
         self.backend = choose(backend, terms, self.call)  # with gradients, which a backend may not have on a device
@@ -77,10 +67,10 @@ class Attention(Work):
         z = self.compute()
         return [z, *torch.autograd.grad(z, self.leaves, self.cotangent, allow_unused=True, materialize_grads=True)]
 
-    def again(self, backend: str, device: torch.device, dtype: torch.dtype) -> Attention:
+    def again(self, backend: str, machine: Machine) -> Attention:
         """Return the same numbers in another backend, device and precision."""
         other = copy.deepcopy(self)
-        other._place(replace(self.call, device=device, dtype=dtype))
+        other._place(replace(self.call, **vars(machine)))
         other.backend = BACKENDS[backend]
         return other
 
@@ -107,13 +97,7 @@ def positions_of(expression: str, shape: Shape) -> Positions:
     return Positions(sums_of(expression)[0], Settings(1, shape.heads, shape.dim, shape.tokens, SEPARATOR))
 
 
-def call_of(shape: Shape, device: torch.device, dtype: torch.dtype, dropout: float | None = None) -> Call:
-    """Return the conditions of a call of attention, by default with the model's dropout."""
-    p = shape.dropout if dropout is None else dropout
-    return Call(device, dtype, shape.dim // shape.heads, shape.tokens, shape.tokens, p)
-
-
-def agreement(expression: str, backend: str, shape: Shape, device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
+def agreement(expression: str, backend: str, shape: Shape, machine: Machine) -> tuple[float, float]:
     """Return the error of a backend and the error that is allowed, on two sequences, one of them padded, without dropout.
 
     The reference is ``eager`` in float64 on the CPU, on the same rounded inputs of at most ``COMPARED`` tokens. Errors are
@@ -121,15 +105,15 @@ def agreement(expression: str, backend: str, shape: Shape, device: torch.device,
     NaN where one is. The allowed error is ``ALLOWED`` times that of ``eager`` in the same precision, and ``ROUNDINGS`` times the
     precision's epsilon.
     """
-    small = Shape(**{**vars(shape), "tokens": min(shape.tokens, COMPARED), "sequences": 2})
-    attention = Attention(expression, backend, small, device, dtype, dropout=0.0, padded=True)
+    small = replace(shape, tokens=min(shape.tokens, COMPARED), sequences=2, dropout=0.0)
+    attention = Attention(expression, backend, small, machine, padded=True)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in attention.positions.parameters():
             parameter.add_(SPREAD * torch.randn(parameter.shape, generator=generator).to(parameter))
-    exact = attention.again("eager", torch.device("cpu"), torch.float64).results()
-    eager = _error(attention.again("eager", device, dtype).results(), exact)
-    return _error(attention.results(), exact), ALLOWED * eager + ROUNDINGS * torch.finfo(dtype).eps
+    exact = attention.again("eager", Machine(torch.device("cpu"), torch.float64)).results()
+    eager = _error(attention.again("eager", machine).results(), exact)
+    return _error(attention.results(), exact), ALLOWED * eager + ROUNDINGS * torch.finfo(machine.dtype).eps
 
 
 def _error(results: list[Tensor], exact: list[Tensor]) -> float:

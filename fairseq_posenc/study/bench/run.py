@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,24 +37,22 @@ def bench(options: Options) -> None:
     lengths = shapes(shortest, sorted(set(options.tokens)))
     stock = options.baseline in (STOCK, FAIRSEQS)
     baseline = Model(FAIRSEQS) if stock else _of_scheme(family, "--baseline", options.baseline, "auto")
-    rows = _rows(options, lengths, baseline)
-    by_key = {(model.name, model.backend or "own", shape.tokens): (model, shape) for model, shape in rows}
     common = {**machine.describe(), "baseline": baseline.name, "repeats": options.repeats}
-    cells = [
+    cells = {
         Cell(
-            {"model": name, "backend": backend, "tokens": tokens},
+            {"model": model.name, "backend": model.backend or "own", "tokens": shape.tokens},
             {size: value for size, value in vars(shape).items() if size != "tokens"} | common,
-        )
-        for (name, backend, tokens), (_, shape) in by_key.items()
-    ]
+        ): (model, shape)
+        for model, shape in _rows(options, lengths, baseline)
+    }
     steps = Steps(baseline, machine, options.repeats)
 
     def run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
-        result = steps(*by_key[tuple(cell.key.values())], progress)  # type: ignore[index]
+        result = steps(*cells[cell], progress)
         return {**result, "status": BEGUN} if result["refused"] else result  # the same command tries it again
 
     with tempfile.TemporaryDirectory() as temporary, Study.open(options.out or Path(temporary), "bench") as study:
-        results = study.run(cells, run)
+        results = study.run([*cells], run)
         memory = "peak MiB" if machine.on_gpu else "kept for backward, MiB"
         table, title = _table(results, options.baseline, memory), _title(options, lengths, machine)
         data = {"format": FORMAT, "title": title, "machine": machine.describe(), "versions": versions(), "results": results}
@@ -68,8 +66,8 @@ def bench(options: Options) -> None:
         raise InputError("not all rows could be timed: see above")
 
 
-def _rows(options: Options, lengths: Sequence[Shape], baseline: Model) -> list[tuple[Model, Shape]]:
-    """Return by length: the baseline, peers, and schemes by backends; raises InputError if one has no meaning."""
+def _rows(options: Options, lengths: Sequence[Shape], baseline: Model) -> Iterable[tuple[Model, Shape]]:
+    """Return by length: the baseline, peers, and schemes by backends, each once; raises InputError if one has no meaning."""
     schemes, backends, family = options.schemes or known_schemes(), options.attention_backend, ENCODERS[options.family]
     require_known("--attention-backend", backends, ["auto", *BACKENDS])
     require_known("--peers", options.peers, peers.PEERS)
@@ -77,7 +75,7 @@ def _rows(options: Options, lengths: Sequence[Shape], baseline: Model) -> list[t
         import transformers  # noqa: F401 - fails now rather than after minutes
     models = [_of_scheme(family, "--schemes", name, backend) for name, backend in itertools.product(schemes, backends)]
     # The baseline is built once per length.
-    return [(model, shape) for shape in lengths for model in (baseline, *map(Model, options.peers), *models)]
+    return dict.fromkeys((model, shape) for shape in lengths for model in (baseline, *map(Model, options.peers), *models))
 
 
 def _of_scheme(family: Family, flag: str, name: str, backend: str) -> Model:
@@ -114,18 +112,16 @@ def _table(results: Sequence[Mapping[str, Any]], baseline: str, memory: str) -> 
     rows = []
     for result in (result for result in results if result["timings"]):
         attention, step = (result["timings"].get(part) for part in (ATTENTION, STEP))
-        cells = [result["model"], result["ran"], f"{result['tokens']:,}"]
-        cells += ["", ""] if attention is None else [_number(attention["milliseconds"]["median"]), _ratio(attention)]
-        if step is not None:
-            cells += [_number(step["milliseconds"]["median"]), _ratio(step)]
-            cells += [f"{step['tokens_per_second']:,.0f}", _number(step["mebibytes"])]
-        rows.append([*cells, *[""] * (len(head) - len(cells))])
+        further = ["", ""] if step is None else [f"{step['tokens_per_second']:,.0f}", _number(step["mebibytes"])]
+        rows.append([result["model"], result["ran"], f"{result['tokens']:,}", *_times(attention), *_times(step), *further])
     return Table(head, rows)
 
 
-def _ratio(timing: Mapping[str, Any]) -> str:
-    return "{median:.2f} ({min:.2f}–{max:.2f})".format(**timing["ratio"])
+def _times(timing: Mapping[str, Any] | None) -> tuple[str, str]:
+    if timing is None:
+        return "", ""
+    return _number(timing["milliseconds"]["median"]), "{median:.2f} ({min:.2f}–{max:.2f})".format(**timing["ratio"])
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -48,13 +48,13 @@ class Model:
 class Step(TrainingStep):
     """A step of one model on a batch."""
 
-    def __init__(self, model: nn.Module, loss: Loss, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__(model, device, dtype)
+    def __init__(self, model: nn.Module, loss: Loss, shape: Shape, machine: Machine) -> None:
+        super().__init__(model, machine.device, machine.dtype)
         self.loss = loss
         generator = torch.Generator().manual_seed(1)
         tokens = torch.randint(WORDS, shape.symbols, (shape.sequences, shape.tokens), generator=generator)
         order = torch.randperm(shape.batch, generator=generator)
-        self.tokens, self.masked = tokens.to(device), (order < shape.masked).view_as(tokens).to(device)
+        self.tokens, self.masked = (x.to(machine.device) for x in (tokens, (order < shape.masked).view_as(tokens)))
 
     def compute(self) -> Tensor:
         return self.loss(self.tokens, self.masked)
@@ -103,13 +103,11 @@ class Steps:
                 attention = self._attention(model, shape)
                 result["ran"] = attention.backend.name
                 progress("compared with the reference")
-                compared = (model.expression, result["ran"], shape, self._machine.device, self._machine.dtype)
-                error, allowed = agreement(*compared)
+                error, allowed = agreement(model.expression, result["ran"], shape, self._machine)
                 if not error <= allowed:  # NaN is no agreement
                     return {**result, "refused": f"{DISAGREES}: its error is {error:.2g}, and {allowed:.2g} is allowed"}
                 progress("attention")
-                timed = self._time(attention, self._plain, shape, before)
-                result["timings"][ATTENTION] = timed
+                result["timings"][ATTENTION] = self._time(attention, self._plain, shape, before)
                 del attention
             progress("training step")
             before = bytes_in_use(self._machine.device)
@@ -132,11 +130,11 @@ class Steps:
     def _attention(self, model: Model, shape: Shape) -> Attention:
         assert model.expression is not None
         with field_errors_as_flags():
-            return Attention(model.expression, model.backend, shape, self._machine.device, self._machine.dtype)
+            return Attention(model.expression, model.backend, shape, self._machine)
 
     def _build(self, model: Model, shape: Shape) -> tuple[Step, str]:
         if model.name in peers.PEERS:
             module, loss, ran = peers.build(model.name, shape)
         else:
             module, loss, ran = *roberta(model, shape), ""
-        return Step(module, loss, shape, self._machine.device, self._machine.dtype), ran
+        return Step(module, loss, shape, self._machine), ran

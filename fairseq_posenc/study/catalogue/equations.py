@@ -38,35 +38,31 @@ PUBLISHED: dict[frozenset[str], tuple[str | None, str, str]] = {
 """The sums of papers, by the names of their schemes: the equation, where the parts do not make it, its source, and advice."""
 
 
-def family_of(positions: Positions) -> str:
-    """Return the family of a sum: that of its first scheme, or, beside absolute positions, that of the second."""
+def facts_of(positions: Positions) -> dict[str, str]:
+    """Return the ``family``, ``advice``, ``equation`` and ``source`` of a sum; ``|`` separates those of alternating layers.
+
+    The family is that of the first scheme, or, beside absolute positions, that of the second. The advice is what the sum is good
+    for, and empty if no paper has it; of alternating layers, too.
+    """
     first, *others = positions.schemes
-    return type(others[0] if others and first.name == "absolute" else first).family
+    _, _, advice = _published(positions)
+    equations, sources = zip(*map(_equation, positions.alternatives), strict=True)
+    return {
+        "family": type(others[0] if others and first.name == "absolute" else first).family,
+        "advice": advice or ("" if others else type(first).advice),
+        "equation": " | ".join(dict.fromkeys(equations)),
+        "source": " | ".join(dict.fromkeys(sources)),
+    }
 
 
-def advice_of(positions: Positions) -> str:
-    """Return what a sum is good for, or an empty string if no paper has it; of alternating layers, nothing either."""
-    _, _, advice = PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None, "", ""))
-    return advice or (type(positions.schemes[0]).advice if len(positions.schemes) == 1 else "")
-
-
-def source_of(positions: Positions) -> str:
-    """Return the source of the equation, or the parts' own sources if no paper has the sum; of alternating layers, all."""
-    return " | ".join(dict.fromkeys(map(_source, positions.alternatives)))
-
-
-def _source(positions: Positions) -> str:
-    _, source, _ = PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None, None, None))
-    return source or "; ".join(dict.fromkeys(scheme.source for scheme in positions.schemes))
-
-
-def equation_of(positions: Positions) -> str:
-    """Return the equations of a sum's parts at its own scale, separated by semicolons; ``|`` separates alternating layers."""
-    return " | ".join(dict.fromkeys(map(_equation, positions.alternatives)))
-
-
-def _equation(positions: Positions) -> str:
-    equation, *_ = PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None,))
+def _equation(positions: Positions) -> tuple[str, str]:
+    """Return the equations of a sum's parts at its own scale, and their source, or the parts' own if no paper has the sum."""
+    equation, source, _ = _published(positions)
     factor = positions.settings.factor
     scale = "/ √d" if factor == 1 else f"/ √({factor:g}d)"
-    return equation or "; ".join(SCALE.sub(scale, scheme.equation) for scheme in positions.schemes)
+    equations = "; ".join(SCALE.sub(scale, scheme.equation) for scheme in positions.schemes)
+    return equation or equations, source or "; ".join(dict.fromkeys(scheme.source for scheme in positions.schemes))
+
+
+def _published(positions: Positions) -> tuple[str | None, str, str]:
+    return PUBLISHED.get(frozenset(scheme.name for scheme in positions.schemes), (None, "", ""))

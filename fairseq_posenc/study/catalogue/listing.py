@@ -7,16 +7,15 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tabulate import tabulate
 from torch import nn
 
 from ...base.errors import InputError, flag_of, flag_value, nearest
 from ...core.attention import BACKENDS
-from ...core.families import ROBERTA, architectures, expressions, known_schemes
+from ...core.families import ROBERTA, architectures, expression_of, expressions, known_schemes
 from ...core.schemes import REGISTRY, Positions, Settings, build, option_fields, scheme_options
 from ...core.schemes.positions import PATTERNS
 from . import PROPERTIES
-from .equations import advice_of, equation_of, family_of, source_of
+from .equations import facts_of
 
 COLUMNS = ("positions", "architecture", "family", "advice", "equation", "source", *PROPERTIES, "backends", "parameters")
 FAMILIES = (
@@ -85,28 +84,24 @@ def _rows_of(name: str) -> list[Row]:
         embed_dim = options.get("embedding_size")
         positions = positions_of(options["positions"], layers=layers, dim=dim, heads=heads, embed_dim=embed_dim)
         return [describe(architecture.name, positions)]
-    return [describe(arch, positions_of(expression)) for arch, expression in _matching(name)]
+    known = {
+        scheme: (ROBERTA.architecture(scheme) if scheme in expressions() else "", expression_of(scheme))
+        for scheme in known_schemes()
+    }
+    if is_scheme(name):
+        matching = [pair for scheme, pair in known.items() if name in (scheme, pair[1])] or [("", name)]
+    else:
+        matching = [pair for pair in known.values() if name in " ".join(pair)]
+    if not matching:
+        near = nearest(name, [*known, *REGISTRY])
+        raise InputError(f"there is no {name}. Similar are {', '.join(dict.fromkeys(near)) or ', '.join(known)}")
+    return [describe(arch, positions_of(expression)) for arch, expression in matching]
 
 
 def is_scheme(name: str) -> bool:
     """Return whether a name is an architecture, a scheme or a sum."""
     parts = {*re.findall(NAMES, name)}
     return name in {*architectures(), *expressions(), *PATTERNS} or (bool(parts) and parts <= REGISTRY.keys())
-
-
-def _matching(name: str) -> Sequence[tuple[str, str]]:
-    """Return the names of architectures, or "", and their expressions."""
-    expression_of = {scheme: expressions().get(scheme, scheme) for scheme in known_schemes()}
-    pairs = [(ROBERTA.architecture(scheme) if scheme in expressions() else "", expression_of[scheme]) for scheme in expression_of]
-    if name in expression_of:
-        return [pairs[[*expression_of].index(name)]]
-    if name and is_scheme(name):
-        return [(next((architecture for architecture, expression in pairs if expression == name), ""), name)]
-    matching = [pair for pair in pairs if name in " ".join(pair)]
-    if not matching:
-        near = nearest(name, [*expression_of, *REGISTRY])
-        raise InputError(f"there is no {name}. Similar are {', '.join(dict.fromkeys(near)) or ', '.join(expression_of)}")
-    return matching
 
 
 def describe(architecture: str, positions: Positions) -> Row:
@@ -116,10 +111,7 @@ def describe(architecture: str, positions: Positions) -> Row:
     return {
         "positions": positions.expression,
         "architecture": architecture,
-        "family": family_of(positions),
-        "advice": advice_of(positions),
-        "equation": equation_of(positions),
-        "source": source_of(positions),
+        **facts_of(positions),
         "inductive": positions.inductive,
         "data-driven": any(scheme.data_driven for scheme in schemes),
         "parameter-efficient": parameters < settings.max_positions * settings.embedding_dim,
@@ -148,12 +140,6 @@ def as_table(rows: Sequence[Row]) -> str:
             lines += [f"  {row['positions']:{first}}  {text_of(row['parameters']):>{second}}  {wrapped[0]}"]
             lines += [" " * margin + line for line in wrapped[1:]]
     return "\n".join(lines)
-
-
-def as_markdown(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> str:
-    """Return a table for a Markdown file."""
-    cells = [[text_of(row[column]).replace("|", "∣") for column in columns] for row in rows]
-    return tabulate(cells, columns, "github", disable_numparse=True)
 
 
 def card(row: Row) -> str:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from .listing import Row
 
 FORMATS = (".png", ".pdf", ".svg")
-AT_MOST = 6
 
 
 @dataclass
@@ -51,7 +50,6 @@ class Options:
     property: list[str] | None = option(
         f"only those with this property: {', '.join(PROPERTIES)}; may be repeated", None, choices=PROPERTIES, metavar="PROPERTY"
     )
-    markdown: bool = option("as a table for a Markdown file, with all columns", False)
     json: bool = option("as JSON, with all columns", False)
     plot: Path | None = option(
         "draw these schemes, or models, one below the other, as .png, .pdf or .svg", None, group="pictures", metavar="FILE"
@@ -86,19 +84,15 @@ def main(options: Options) -> None:
     rows += [listing.describe("", encoder.positions) for encoder in encoders.values()]
     if options.json:
         show(json.dumps(rows, indent=1, ensure_ascii=False))
-    elif options.markdown:
-        show(listing.as_markdown(rows))
     else:
         show(listing.card(rows[0]) if len(rows) == 1 else listing.as_table(rows))
 
 
 def _check_plot(path: Path, options: Options) -> None:
-    """Refuse a file that cannot be written, and a picture of nothing."""
+    """Refuse a file that cannot be written, before anything is read."""
     require_extras("plots")
     if path.suffix not in FORMATS:
         raise InputError(f"--plot {path}: name a file that ends in {', '.join(FORMATS)}")
-    if not options.names:
-        raise InputError("--plot draws the schemes or models that are named: give a NAME")
     ownership.require_free(path, "--plot", options.overwrite)
 
 
@@ -106,8 +100,6 @@ def _plot(path: Path, rows: Sequence[Row], models: Mapping[str, Encoder], option
     """Draw untrained schemes and models, one below the other."""
     from . import pictures
 
-    if len(rows) + len(models) > AT_MOST:
-        raise InputError(f"--plot draws {AT_MOST} at most, and these are {len(rows) + len(models)}: name fewer")
     n = min([options.length, *(encoder.max_length or options.length for encoder in models.values())])
     untrained = {row["positions"]: pictures.untrained(row["positions"], n, options.heads) for row in rows}
     origins = [*([pictures.UNTRAINED] if rows else []), *(f"in {name}" for name in models)]

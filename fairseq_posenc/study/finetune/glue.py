@@ -54,4 +54,4 @@ def main(options: Options) -> None:
     files = find(options.tasks, options.data)
     pretrained = Checkpoint(options.checkpoint, options.data_bin)
     tasks = [GlueRuns(TASKS[name], paths, pretrained, resolve(options, name, TASKS), options) for name, paths in files.items()]
-    fine_tune("glue", tasks, options, [options.data / name for name in files])
+    fine_tune("glue", tasks, options)

@@ -25,7 +25,7 @@ class GlueTask:
     labels: tuple[str, ...]  # in the files, in the order of the classes; empty for a regression on 0 … 5
     metrics: tuple[str, ...] = ("accuracy",)  # of glue_runs.measures, in the benchmark's order
     names: tuple[str, ...] = ()  # of the classes if the labels are numbers
-    dev: dict[str, str] = field(default_factory=dict)  # evaluation set -> its file
+    dev: dict[str, str] = field(default_factory=dict)  # evaluation set -> its file; the first selects epochs
     header: tuple[str, ...] | None = None  # columns of train and dev files without a header row
 
     def __post_init__(self) -> None:
@@ -63,25 +63,18 @@ TASKS = {
 }
 
 
-@dataclass(frozen=True)
-class TaskFiles:
-    """One task's files, evaluation sets by their name."""
+def find(tasks: Iterable[GlueTask], data: Path) -> dict[str, dict[str, Path]]:
+    """Return the files of each task by its name: ``train``, and the evaluation sets by their names.
 
-    train: Path
-    dev: dict[str, Path]  # the first selects epochs
-
-
-def find(tasks: Iterable[GlueTask], data: Path) -> dict[str, TaskFiles]:
-    """Return the files of each task, by its name, or raise FileNotFoundError, which names all that are missing."""
-    files: dict[str, TaskFiles] = {}
-    missing: list[str] = []
-    for task in tasks:
-        folder = data / task.name
-        dev = {name: folder / file for name, file in task.dev.items()}
-        paths = [folder / "train.tsv", *dev.values()]
-        missing += [str(path.relative_to(data)) for path in paths if not path.is_file()]
-        files[task.name] = TaskFiles(folder / "train.tsv", dev)
-    if missing:
+    Raises:
+        FileNotFoundError: there are not all; the message names those that are missing.
+    """
+    files = {
+        task.name: {split: data / task.name / file for split, file in {"train": "train.tsv", **task.dev}.items()}
+        for task in tasks
+    }
+    paths = [path for of_task in files.values() for path in of_task.values()]
+    if missing := [str(path.relative_to(data)) for path in paths if not path.is_file()]:
         raise FileNotFoundError(
             f"--data {data} lacks {', '.join(missing)}. It is the folder that holds the benchmark's folders, of which --tasks "
             "names some"
@@ -106,7 +99,7 @@ def read(path: Path, task: GlueTask, skip_bad: bool = False) -> Iterator[Example
     Raises:
         InputError, FileNotFoundError: the file is missing or empty, or lacks a column, or a row cannot be read; names the line.
     """
-    skipped, count, problem = 0, 0, ""
+    count, problems = 0, list[str]()
     text = read_text(path).rstrip("\r\n")
     lines = [line.removesuffix("\r") for line in text.split("\n")]  # not at Unicode's other line breaks
     columns = task.header or lines.pop(0).split("\t")
@@ -116,17 +109,16 @@ def read(path: Path, task: GlueTask, skip_bad: bool = False) -> Iterator[Example
         try:
             example = _example(line.split("\t"), columns, task)
         except InputError as error:
-            problem = problem or f"{path}, line {place}: {error}"
+            problems.append(f"{path}, line {place}: {error}")
             if not skip_bad:
-                raise InputError(f"{problem}. Correct the line.") from None
-            skipped += 1
-            continue
-        count += 1
-        yield example
+                raise InputError(f"{problems[0]}. Correct the line.") from None
+        else:
+            count += 1
+            yield example
     if not count:
-        raise InputError(f"{path} has no rows of data{f' that can be read: {problem}' if problem else ''}")
-    if skipped:
-        print(f"{path}: {skipped} rows left out, because they cannot be read ({problem})", file=sys.stderr)
+        raise InputError(": ".join([f"{path} has no rows of data that can be read", *problems[:1]]))
+    if problems:
+        print(f"{path}: {len(problems)} rows left out, because they cannot be read ({problems[0]})", file=sys.stderr)
 
 
 def _example(fields: list[str], columns: Sequence[str], task: GlueTask) -> Example:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
@@ -15,11 +14,10 @@ from torch import Tensor, nn
 
 from ...base.errors import InputError
 from ...base.files import atomic_write
-from ...base.record import digests
 from ...plugin.checkpoint.state_dict import SPANS
 from ...text.vocabulary import Vocabulary
 from ..measure.inference import infer
-from .glue_data import Example, GlueTask, TaskFiles, read
+from .glue_data import Example, GlueTask, read
 from .tuning import TaskRuns, max_length, write_items
 
 if TYPE_CHECKING:
@@ -43,9 +41,11 @@ class GlueRuns(TaskRuns):
 
     scored = "checkpoint_best.pt"
 
-    def __init__(self, task: GlueTask, files: TaskFiles, pretrained: Checkpoint, settings: Settings, options: Options) -> None:
-        super().__init__(task.name, pretrained, settings, options)
-        self.task, self.files = task, files
+    def __init__(
+        self, task: GlueTask, files: dict[str, Path], pretrained: Checkpoint, settings: Settings, options: Options
+    ) -> None:
+        super().__init__(task.name, files, pretrained, settings, options)
+        self.task = task
         if f"{SPANS}weight" in pretrained.state and not options.from_scratch:
             raise InputError(f"--checkpoint {pretrained.path} was tuned on SQuAD: name the one that it was tuned from")
         self.length = max_length(options.max_length, pretrained, minimum=2 * len(task.columns) + 2)
@@ -62,23 +62,18 @@ class GlueRuns(TaskRuns):
         ]
 
     def configuration(self) -> dict[str, Any]:
-        return {"data": digests({"train": self.files.train, **self.files.dev}), "max_length": self.length}
-
-    def prepare(self) -> None:
-        for path in self.files.dev.values():
-            deque(read(path, self.task), maxlen=0)
-        super().prepare()
+        return {"max_length": self.length}
 
     def write_data(self) -> int:
-        vocabulary, valid = self.pretrained.vocabulary, next(iter(self.files.dev.values()))
-        write_split(self.task, read(valid, self.task), self.data, "valid", vocabulary, self.length)
-        examples = read(self.files.train, self.task, skip_bad=True)
-        return write_split(self.task, examples, self.data, "train", vocabulary, self.length)
+        valid, *_ = [[*read(self.files[name], self.task)] for name in self.task.dev]  # a bad row of any is found now
+        vocabulary, train = self.pretrained.vocabulary, read(self.files["train"], self.task, skip_bad=True)
+        write_split(self.task, valid, self.data, "valid", vocabulary, self.length)
+        return write_split(self.task, train, self.data, "train", vocabulary, self.length)
 
     def score(self, model: nn.Module, folder: Path) -> dict[str, Any]:
         outcome: dict[str, Any] = {"scores": {}, "majority": {}, "constant": []}
-        for name, path in self.files.dev.items():
-            examples = list(read(path, self.task))
+        for name in self.task.dev:
+            examples = list(read(self.files[name], self.task))
             targets, predictions = np.array([example.target for example in examples]), self._predict(model, examples)
             frequent = 0.0 if self.task.regression else np.bincount(targets).argmax()
             outcome["scores"][name] = score(self.task, targets, predictions)

@@ -14,7 +14,6 @@ error that it removes, as in Table 3 of Wennberg & Henter 2021. Below the table,
 
 import math
 import statistics
-from argparse import ArgumentTypeError
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -56,10 +55,7 @@ class Grid(Recorded):
 
 def _labelled(text: str) -> tuple[str, Path]:
     label, _, path = text.rpartition("=") if "=" in text and not Path(text).exists() else ("", "", text)
-    if not path:
-        raise ArgumentTypeError(f"{text!r} names no folder: write LABEL=OUT")
-    folder = Path(path)
-    return label or (folder if folder.suffix != ".json" else folder.parent).absolute().name, folder
+    return label or Path(path).absolute().name, Path(path)
 
 
 @dataclass
@@ -67,9 +63,12 @@ class Options:
     """The flags of ``fairseq-posenc report``, with their defaults."""
 
     results: list[tuple[str, Path]] = option(
-        "the --out of a grid, or its results.json; the default label is the folder's name", names=("results",), nargs="+",
-        parse=_labelled, metavar="[LABEL=]OUT",
-    )  # fmt: skip
+        "the --out of a grid; the default label is its name",
+        names=("results",),
+        nargs="+",
+        parse=_labelled,
+        metavar="[LABEL=]OUT",
+    )
 
 
 def main(options: Options) -> None:
@@ -81,7 +80,7 @@ def main(options: Options) -> None:
     labels = Counter(label for label, _ in options.results)
     if repeated := [label for label, count in labels.items() if count > 1]:
         raise InputError(f"two grids have the label {repeated[0]!r}: give each a label of its own, as in S=1=OUT")
-    grids = {label: read_results(path / JSON if path.is_dir() else path) for label, path in options.results}
+    grids = {label: read_results(path / JSON) for label, path in options.results}
     first, *others = grids
     changes = {label: differing(grids[first], grids[label]) for label in others}
     lines = [f"{label} differs from {first}: {text}." for label, text in changes.items() if text]
@@ -163,7 +162,7 @@ def read_results(path: Path) -> Content:
     """Read the ``results.json`` of a grid; raises InputError if it does not exist, or is not one."""
     content = read_object(path, FORMAT, Grid)
     if content is None:
-        raise InputError(f"{path} does not exist: name the {JSON} of another grid")
+        raise InputError(f"{path} does not exist: name the --out of glue or squad")
     return content
 
 

@@ -1,13 +1,13 @@
 """The flags that both commands share, and the hyperparameters: defaults, overridden by a YAML file, overridden by flags."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...base.commands import check_options, checkpoint_file, existing, option
-from ...base.errors import InputError, suggestion
+from ...base.errors import InputError, require_known
 from ...base.record import read_yaml
 
 setting = partial(option, group="settings")
@@ -78,7 +78,7 @@ class SharedOptions:
     settings: Settings = Settings()
 
 
-def resolve(options: SharedOptions, task: str, tasks: Iterable[str]) -> Settings:
+def resolve(options: SharedOptions, task: str, tasks: Collection[str]) -> Settings:
     """Return the settings of one of ``tasks``, for each of which the file ``--config`` may have a section.
 
     Raises:
@@ -88,10 +88,7 @@ def resolve(options: SharedOptions, task: str, tasks: Iterable[str]) -> Settings
     where = f" (--config {options.config})" if options.config else ""
     flags = vars(options.settings)
     values = {**common, **sections.get(task, {})}
-    if unknown := [name for name in values if name not in flags]:
-        raise InputError(
-            f"settings of {task}{where}: {unknown[0]!r} is not one: {suggestion(unknown[0], flags)}They are {', '.join(flags)}."
-        )
+    require_known(f"settings of {task}{where}:", values, flags)
     values |= {name: value for name, value in flags.items() if value is not None}
     settings = replace(type(options).settings, **values)
     try:
@@ -103,13 +100,11 @@ def resolve(options: SharedOptions, task: str, tasks: Iterable[str]) -> Settings
     return settings
 
 
-def _read(path: Path, tasks: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def _read(path: Path, tasks: Collection[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return (settings of all tasks, settings by task)."""
     content = read_yaml(path, f"--config {path}")
     sections = content.pop("tasks", {}) if isinstance(content, dict) else None
     if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
         raise InputError(f"--config {path} must map names of settings, and of tasks under 'tasks', to values")
-    if unknown := [name for name in sections if name not in tasks]:
-        known = f"{suggestion(unknown[0], tasks)}Known are {', '.join(tasks)}"
-        raise InputError(f"--config {path} names {unknown[0]!r}, which is not a task: {known}.")
+    require_known(f"--config {path}: the task", sections, tasks)
     return content, sections

@@ -49,4 +49,4 @@ def main(options: Options) -> None:
     pretrained = Checkpoint(options.checkpoint, options.data_bin)
     files = find(options.data, options.version)
     settings = resolve(options, f"SQuAD-{options.version}", TASKS)
-    fine_tune("squad", [SquadRuns(files, pretrained, settings, options)], options, files.values())
+    fine_tune("squad", [SquadRuns(files, pretrained, settings, options)], options)

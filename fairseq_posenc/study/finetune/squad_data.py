@@ -60,11 +60,6 @@ def _digits(value: Any) -> Any:
     return str(int(value)) if whole else value
 
 
-def _whole(value: Any) -> Any:
-    digits = _digits(value)
-    return int(digits) if isinstance(digits, str) and re.fullmatch(r"-?\d{1,18}", digits, re.ASCII) else value
-
-
 def _listed(answers: Any) -> Any:
     """Return answers as a list: that of the ``datasets`` library is a list of texts and one of starts; some have a single one."""
     if not isinstance(answers, dict) or not isinstance(answers.get("text"), list):
@@ -84,7 +79,7 @@ def _articles(content: Any) -> Any:
 
 class _Answer(TypedDict):
     text: str
-    answer_start: Annotated[int, BeforeValidator(_whole)]
+    answer_start: int  # also as 7.0
 
 
 class _Entry(TypedDict):
@@ -163,7 +158,7 @@ def _content(path: Path) -> list[_Article]:
     if re.search(rb"}\s*\n\s*{", content):  # JSON lines; in JSON, a comma is between them
         content = b"[" + re.sub(rb"}\s*\n\s*{", b"},{", content) + b"]"
     try:
-        return SHAPE.validate_python(from_json(content), strict=True)
+        return SHAPE.validate_python(from_json(content))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
@@ -207,16 +202,15 @@ def f1(gold: str, predicted: str, empty: bool = True) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def score_v1(questions: Iterable[Question], predictions: Mapping[str, str]) -> Scores:
+def score_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> Scores:
     """Return the scores of evaluate-v1.1.py: ``exact`` (its ``exact_match``) and ``f1``."""
-    questions = list(questions)
     exacts = [max(exact(gold, predictions[q.id]) for gold in q.answers) for q in questions]
     f1s = [max(f1(gold, predictions[q.id], empty=False) for gold in q.answers) for q in questions]
     return {"exact": 100.0 * sum(exacts) / len(questions), "f1": 100.0 * sum(f1s) / len(questions)}
 
 
 def score_v2(
-    questions: Iterable[Question],
+    questions: Sequence[Question],
     predictions: Mapping[str, str],
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
@@ -228,7 +222,6 @@ def score_v2(
         null_odds: how likely it is that there is no answer, in any unit (the script's ``--na-prob-file``).
         threshold: above it, the answer counts as none (``--na-prob-thresh``).
     """
-    questions = list(questions)
     answered = {q.id: bool(q.answers) for q in questions}
     measures: dict[str, Callable[[str, str], float]] = {"exact": exact, "f1": f1}
     none = {id_ for id_ in answered if null_odds is not None and null_odds[id_] > threshold}

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from ...base.errors import InputError
 from ...base.files import atomic_write
-from ...base.record import digests, write_json
+from ...base.record import write_json
 from ...text.vocabulary import Encoding, Vocabulary
 from ..measure.inference import infer
 from .squad_data import LENGTH, Limits, Question, applied_threshold, read, score_v1, score_v2
@@ -33,11 +33,11 @@ CANDIDATES = 20  # best first and last tokens of a window, among which its answe
 
 
 class SquadRuns(TaskRuns):
-    """SQuAD's runs; ``files`` has the files by fairseq's names of the splits."""
+    """SQuAD's runs; the splits have fairseq's names."""
 
     def __init__(self, files: dict[str, Path], pretrained: Checkpoint, settings: Settings, options: Options) -> None:
-        super().__init__(f"SQuAD-{options.version}", pretrained, settings, options)
-        self.version, self.files, self.null_threshold = options.version, files, options.null_threshold
+        super().__init__(f"SQuAD-{options.version}", files, pretrained, settings, options)
+        self.version, self.null_threshold = options.version, options.null_threshold
         length = max_length(options.limits.max_length, pretrained, minimum=1, default=LENGTH)
         self.limits = replace(options.limits, max_length=length)
         self.outputs = ["predictions.json", "metrics.json"]
@@ -48,7 +48,7 @@ class SquadRuns(TaskRuns):
         return [str(self.data), "--task", "squad", "--criterion", "squad"]
 
     def configuration(self) -> dict[str, Any]:
-        return {"data": digests(self.files), "windows": asdict(self.limits), "null_threshold": self.null_threshold}
+        return {"windows": asdict(self.limits), "null_threshold": self.null_threshold}
 
     def write_data(self) -> int:
         def write(split: str) -> int:
@@ -60,15 +60,28 @@ class SquadRuns(TaskRuns):
         return examples
 
     def score(self, model: nn.Module, folder: Path) -> dict[str, Any]:
-        """Predict the development set into the run's folder, and score it."""
+        """Predict the development set into the run's folder, and score it.
+
+        predictions.json and, for v2.0, null_odds.json are the official scripts' inputs; metrics.json has all of their figures,
+        and the threshold.
+        """
         questions = list(read(self.files["valid"], self.version))
         predictions = dict(self._predict(model, questions))
-        details = self._details(questions, predictions)
+        answers = {id_: prediction.text for id_, prediction in predictions.items()}
+        details: dict[str, Any]
+        if self.version == "1.1":
+            details, unanswered = {**score_v1(questions, answers), "threshold": None}, dict[str, float]()
+        else:
+            odds = {id_: prediction.null_odds for id_, prediction in predictions.items()}
+            threshold = applied_threshold(questions, answers, odds) if self.null_threshold is None else self.null_threshold
+            details = {**score_v2(questions, answers, odds, threshold), "threshold": threshold}
+            unanswered = score_v2(questions, dict.fromkeys(answers, ""))
+            answers = {id_: "" if odds[id_] > threshold else text for id_, text in answers.items()}
+            write_json(folder / "null_odds.json", odds)
+        write_json(folder / "predictions.json", answers)
+        write_json(folder / "metrics.json", details)
         names = ("exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact")
         scores = {name: details[name] for name in names if name in details}
-        answers = write_predictions(predictions, details["threshold"], folder)
-        write_json(folder / "metrics.json", details)
-        unanswered = score_v2(questions, dict.fromkeys(answers, "")) if self.version == "2.0" else {}
         return {
             "scores": {self.name: scores},
             "majority": {self.name: {name: unanswered[name] for name in scores if name in unanswered}},
@@ -85,15 +98,6 @@ class SquadRuns(TaskRuns):
             scores = iter(infer(model, windows, model, pad))
             for question, context, cut in block:
                 yield question.id, predict(question, context, cut, list(islice(scores, len(cut))), self.limits)
-
-    def _details(self, questions: list[Question], predictions: dict[str, Prediction]) -> dict[str, Any]:
-        """Return all figures of the official script, and the threshold."""
-        texts = {id_: prediction.text for id_, prediction in predictions.items()}
-        if self.version == "1.1":
-            return {**score_v1(questions, texts), "threshold": None}
-        odds = {id_: prediction.null_odds for id_, prediction in predictions.items()}
-        threshold = applied_threshold(questions, texts, odds) if self.null_threshold is None else self.null_threshold
-        return {**score_v2(questions, texts, odds, threshold), "threshold": threshold}
 
 
 @dataclass(frozen=True)
@@ -230,13 +234,3 @@ def _spans(scores: np.ndarray, max_length: int) -> list[tuple[int, int, float]]:
     lengths = lasts[None, :] - firsts[:, None] + 1
     rows, columns = np.nonzero((lengths >= 1) & (lengths <= max_length))
     return [(int(firsts[i]), int(lasts[j]), float(values[i, j])) for i, j in zip(rows, columns, strict=True)]
-
-
-def write_predictions(predictions: dict[str, Prediction], threshold: float | None, folder: Path) -> dict[str, str]:
-    """Write predictions.json (the official scripts' input, returned) and, for v2.0, null_odds.json (the second input)."""
-    none = {id_ for id_, prediction in predictions.items() if threshold is not None and prediction.null_odds > threshold}
-    answers = {id_: "" if id_ in none else p.text for id_, p in predictions.items()}
-    write_json(folder / "predictions.json", answers)
-    if threshold is not None:
-        write_json(folder / "null_odds.json", {id_: p.null_odds for id_, p in predictions.items()})
-    return answers

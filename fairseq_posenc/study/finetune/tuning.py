@@ -18,7 +18,7 @@ from torch import nn
 
 from ...base.commands import show
 from ...base.errors import InputError, flag_value
-from ...base.record import Recorded, read_object, write_json
+from ...base.record import Recorded, digests, read_object, write_json
 from ...plugin.checkpoint.checkpoint import Checkpoint
 from ...plugin.checkpoint.trust import user_dir
 from ...plugin.models.building import parse
@@ -64,13 +64,19 @@ def write_items(folder: Path, split: str, dictionary: Any, items: Iterable[np.nd
 
 
 class TaskRuns(ABC):
-    """The runs of one task, which differ only in learning rate and seed; ``data`` is the folder of its data-bin."""
+    """The runs of one task, which differ only in learning rate and seed; ``data`` is the folder of its data-bin.
+
+    Args:
+        files: of the data set, by the names of their splits.
+    """
 
     scored = "checkpoint_last.pt"  # the checkpoint that is scored
     outputs: Sequence[str] = ()  # names of the files that score() writes into the folder of a run
 
-    def __init__(self, name: str, pretrained: Checkpoint, settings: Settings, options: SharedOptions) -> None:
-        self.name, self.pretrained, self.settings, self.options = name, pretrained, settings, options
+    def __init__(
+        self, name: str, files: dict[str, Path], pretrained: Checkpoint, settings: Settings, options: SharedOptions
+    ) -> None:
+        self.name, self.files, self.pretrained, self.settings, self.options = name, files, pretrained, settings, options
         self.data = options.out / "data" / name
 
     @property
@@ -80,7 +86,7 @@ class TaskRuns(ABC):
 
     @abstractmethod
     def configuration(self) -> dict[str, Any]:
-        """Return everything about the task that decides a result, in JSON's types; reads the data set."""
+        """Return everything about the task, besides its files, that decides a result, in JSON's types."""
 
     @abstractmethod
     def write_data(self) -> int:
@@ -102,6 +108,7 @@ class TaskRuns(ABC):
                 **{name: getattr(pretrained.config, name) for name in ("position_sampling", "position_evaluation")},
             },
             "vocabulary": fingerprint(pretrained.vocabulary.dictionary, pretrained.vocabulary.folder),
+            "data": digests(self.files),
             **self.configuration(),
             "train_flags": self.options.train_flags,
             **self.settings.hyperparameters,
@@ -135,7 +142,7 @@ class TaskRuns(ABC):
         Raises:
             InputError: a file cannot be read.
         """
-        identity = {name: self.cells[0].configuration[name] for name in ("vocabulary", *self.configuration())}
+        identity = {name: self.cells[0].configuration[name] for name in ("vocabulary", "data", *self.configuration())}
         done = read_object(self.data / PREPARED, FORMAT)
         if done is None or done["identity"] != identity:
             (self.data / PREPARED).unlink(missing_ok=True)
@@ -216,17 +223,15 @@ def max_length(length: int | None, pretrained: Checkpoint, minimum: int, default
     return length
 
 
-def fine_tune(command: str, tasks: Sequence[TaskRuns], options: SharedOptions, inputs: Iterable[Path]) -> None:
+def fine_tune(command: str, tasks: Sequence[TaskRuns], options: SharedOptions) -> None:
     """Run what is not done yet, write the report into ``--out``, and print it. Bad input is rejected before training.
-
-    Args:
-        inputs: files and folders of the data set, which must not lie in ``--out``.
 
     Raises:
         InputError, OSError: data cannot be read, or as :meth:`.Study.open` and :meth:`.Study.run`.
     """
     vocabulary, out = tasks[0].pretrained.vocabulary.folder, options.out
-    read = [("--checkpoint", options.checkpoint), ("--data-bin", vocabulary / "dict.txt"), *(("--data", path) for path in inputs)]
+    read = [("--checkpoint", options.checkpoint), ("--data-bin", vocabulary / "dict.txt")]
+    read += [("--data", path) for task in tasks for path in task.files.values()]
     for task in tasks:
         task.check()
     with Study.open(out, command, read) as study:

@@ -13,7 +13,7 @@ from fairseq_posenc.core.attention.eager import Eager
 from fairseq_posenc.study.bench import peers
 from fairseq_posenc.study.bench.attention import agreement, positions_of
 from fairseq_posenc.study.bench.steps import FAIRSEQS, Step, Steps
-from fairseq_posenc.study.measure.work import Shape, shapes
+from fairseq_posenc.study.measure.work import Machine, Shape, shapes
 
 TINY = ["bench", "--size", "tiny", "--layers", "1", "--tokens", "9", "--repeats", "1", "--device", "cpu"]
 SMALL = Shape(layers=2, dim=16, ffn_dim=40, heads=2, symbols=50, tokens=12, sequences=2)
@@ -73,7 +73,7 @@ def test_what_does_not_agree_is_not_timed(capsys, monkeypatch, tmp_path):
 def test_what_is_right_agrees(positions, dtype):
     for name in ("eager", "sdpa"):
         if BACKENDS[name].objection(positions_of(positions, SMALL).probes()[0]) is None:
-            error, allowed = agreement(positions, name, SMALL, CPU, dtype)
+            error, allowed = agreement(positions, name, SMALL, Machine(CPU, dtype))
             assert error <= allowed
 
 
@@ -134,7 +134,7 @@ def test_longer_sequences_are_fewer():
 def test_peers_have_our_sizes(name):
     pytest.importorskip("transformers", reason="needs pip install -e '.[hf]'")
     model, loss, ran = peers.build(name, SMALL)
-    step = Step(model, loss, SMALL, CPU, torch.float32)
+    step = Step(model, loss, SMALL, Machine(CPU, torch.float32))
     assert step.compute().isfinite()
     weights = [parameter for parameter in model.parameters() if parameter.ndim == 2]
     assert {SMALL.dim, SMALL.symbols} <= {size for weight in weights for size in weight.shape}

@@ -107,8 +107,6 @@ def test_layers_of_a_checkpoint(schemes, tmp_path):
     [
         ("tisa --plot picture", "--plot picture"),
         ("tisa --plot there.png", "--plot there.png exists"),
-        ("m2 m1 m4 t5 synth --plot a.png", "6 at most, and these are 8"),
-        ("--plot a.png", "NAME"),
         ("./model.pt --plot a.png", "model.pt"),
         ("tisa --layers 2 --plot a.png", "--layers 2"),
     ],

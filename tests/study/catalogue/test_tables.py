@@ -12,7 +12,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from untrained import write_chance, write_untrained
 
 from fairseq_posenc.base.record import write_json
-from fairseq_posenc.cli import main
 from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.schemes import REGISTRY, Positions, Settings, parse
 from fairseq_posenc.core.transformer import Encoder, EncoderConfig
@@ -155,10 +154,6 @@ def test_the_families_name_all_schemes():
     assert families == {name: scheme.family for name, scheme in REGISTRY.items() if name != "none"}
 
 
-def test_docs_have_every_column():
-    assert listing.as_markdown(listing.find()) in (ROOT / "docs" / "schemes.md").read_text(encoding="utf-8")
-
-
 PROPERTIES_PUBLISHED = {
     "Wennberg & Henter 2021": {
         "sinusoidal": "ynynyn",
@@ -200,8 +195,3 @@ def test_properties_unlike_the_papers_are_named_with_a_reason():
 
 def test_every_scheme_has_an_architecture():
     assert {scheme.name for expression in expressions().values() for scheme in parse(expression)} == set(REGISTRY)
-
-
-def test_commands_print(capsys):
-    assert main(["schemes", "--markdown"]) == 0
-    assert "roberta_tisa" in capsys.readouterr().out

@@ -40,7 +40,7 @@ def test_delta_is_of_the_best_against_the_first(tmp_path, capsys):
 
 
 def test_a_grid_is_called_by_its_folder(tmp_path, capsys):
-    paths = [str(results(tmp_path / "a", RTE=60.0)), str(results(tmp_path / "b", RTE=61.0) / "results.json")]
+    paths = [str(results(tmp_path / "a", RTE=60.0)), f"{results(tmp_path / 'b', RTE=61.0)}/"]
     assert main(["report", *paths]) == 0
     assert capsys.readouterr().out.splitlines()[0].split()[5:8:2] == ["a", "b"]
 
@@ -49,8 +49,8 @@ def test_a_grid_is_called_by_its_folder(tmp_path, capsys):
     ("words", "message"),
     [
         ("x=a x=c", "'x'"),
-        ("a nowhere", "nowhere does not exist"),
-        ("a x=", "'x=' names no folder"),
+        ("a nowhere", "nowhere/results.json does not exist"),
+        ("a x=", "results.json does not exist"),
         ("a other", "other/results.json is damaged"),
         ("a edited", "edited/results.json"),
     ],

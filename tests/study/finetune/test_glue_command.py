@@ -224,10 +224,10 @@ def contents(folder):
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        (".", "--data glue/SST-2 lies in --out ."),
-        ("glue", "--data glue/SST-2 lies in --out glue"),
-        ("glue/SST-2", "--data glue/SST-2 lies in --out glue/SST-2"),
-        ("link", "--data glue/SST-2 lies in --out link"),
+        (".", "--data glue/SST-2/train.tsv lies in --out ."),
+        ("glue", "--data glue/SST-2/train.tsv lies in --out glue"),
+        ("glue/SST-2", "--data glue/SST-2/train.tsv lies in --out glue/SST-2"),
+        ("link", "--data glue/SST-2/train.tsv lies in --out link"),
         ("mine", "--out mine is not empty, and glue has not made it (data is there): name another folder"),
         ("theirs", "--out theirs was made by squad, not by glue: name another folder"),
         ("mine/notes.txt", "--out mine/notes.txt cannot be a folder: mine/notes.txt is a file"),

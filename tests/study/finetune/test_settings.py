@@ -38,8 +38,8 @@ def test_precedence(tmp_path):
 @pytest.mark.parametrize(
     ("yaml", "flags", "message"),
     [
-        ("epoch: 3", [], r"settings of RTE .*h\.yaml.*'epoch'"),
-        ("tasks: {RTE: {lr: 1}}", [], r"settings of RTE .*'lr'"),
+        ("epoch: 3", [], r"settings of RTE .*h\.yaml\): epoch: did you mean epochs\?"),
+        ("tasks: {RTE: {lr: 1}}", [], r"settings of RTE .*: lr: did you mean lrs\?"),
         ("3: 4", [], r"h\.yaml"),
         ("epochs: many", [], "--epochs .*'many'"),
         ("epochs: 0", [], "--epochs .*at least 1"),
@@ -53,7 +53,7 @@ def test_precedence(tmp_path):
         ("lrs: [[1]]", [], "--lrs "),
         ("lrs: '12'", [], "--lrs .*list"),
         ("seeds: true", [], "--seeds "),
-        ("tasks: {RTF: {epochs: 3}}", [], r"names 'RTF', which is not a task"),
+        ("tasks: {RTF: {epochs: 3}}", [], r"h\.yaml: the task RTF: did you mean RTE"),
         ("tasks: {RTE: 3}", [], "must map names"),
         ("tasks: [RTE]", [], "must map names"),
         ("- epochs", [], "must map names"),

@@ -90,7 +90,7 @@ def test_flags_that_make_no_sense(checkpoint, tmp_path, capsys):
         (["--null-threshold", "1"], "--null-threshold is for --version 2.0"),
         (["--doc-stride", "0"], "--doc-stride must be at least 1"),
         (["--max-length", "70"], "--max-length 70"),
-        (["--config", str(tmp_path / "squad.yaml")], "names 'SQuAD2.0', which is not a task"),
+        (["--config", str(tmp_path / "squad.yaml")], "the task SQuAD2.0: did you mean SQuAD-2.0"),
         ([], "--max-length 32 leaves no room"),
         ([*WINDOWS, "--train-flags=--bf61"], "--train-flags '--bf61'"),
     ]:
