@@ -355,4 +355,4 @@ def _names(rows: Sequence[Row]) -> str:
 def _score(values: Sequence[float | None]) -> str:
     if len(values) < 2 or None in values:
         return number(values[0] if len(values) == 1 else None, ".2f")
-    return with_interval(vars(estimate(np.array(values))), ".2f")
+    return with_interval(estimate(np.array(values)), ".2f")
