@@ -86,7 +86,7 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = (), scores
       updates over the last fifth of the validations. None where it was not measured.
     - ``all pairs`` and ``word order``: the ``mean`` accuracy on minimal pairs in per cent, and its 95% interval over seeds, from
       ``low`` to ``high``; None where it was not measured.
-    - ``cost``: the ``median`` time of a training step relative to the reference (see :class:`.costs.Costs`), and its range from
+    - ``cost``: the ``median`` time of a training step relative to the reference (see :func:`.costs.measure`), and its range from
       ``low`` to ``high``; None where it has not been measured.
     """
     every = counted(runs)
