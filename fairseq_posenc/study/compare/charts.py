@@ -64,14 +64,19 @@ def curves(rows: Sequence[Row], runs: Mapping[str, Sequence[Run]], reference: st
             style: dict[str, Any] = (
                 {"linewidth": 1.4, "linestyle": DASHES[number]} if number >= 0 else {"linewidth": 4, "alpha": 0.4}
             )
-            points = [{point["updates"]: point["loss"] for point in run["curve"]} for run in runs[scheme]]
-            updates = sorted(set.intersection(*map(set, points)))
-            losses, colour = np.array([[curve[at] for at in updates] for curve in points]), STATE_COLOURS[states[scheme]]
+            (updates, losses), colour = common_curves(runs[scheme]), STATE_COLOURS[states[scheme]]
             panel.plot(updates, losses.mean(0), color=colour, label=scheme, **style)
             panel.fill_between(updates, losses.min(0), losses.max(0), color=colour, alpha=0.12, linewidth=0)
         if panel.lines:
             panel.legend(frameon=False, fontsize="small", handlelength=3.2)
     return figure
+
+
+def common_curves(runs: Sequence[Run]) -> tuple[list[int], np.ndarray]:
+    """Return the updates at which all of these runs were validated, and the losses there, (runs, updates)."""
+    points = [{point["updates"]: point["loss"] for point in run["curve"]} for run in runs]
+    updates = sorted(set.intersection(*map(set, points)))
+    return updates, np.array([[curve[at] for at in updates] for curve in points])
 
 
 def accuracies(rows: Sequence[Row]) -> Figure:

@@ -18,7 +18,7 @@ from ...base.record import FINISHED, Strict, faults, read_yaml
 from . import starts
 from .results import counted
 from .starts import Run
-from .statistics import LEVEL, MIN_SEEDS, Estimate, estimate, holm
+from .statistics import LEVEL, MIN_SEEDS, estimate, holm
 
 REPRODUCED, CONTRADICTED, NOT_TESTED = "reproduced", "contradicted", "not tested"
 UNDECIDED, BEYOND = "not distinguishable at this scale", "differs by more than our margin"
@@ -90,14 +90,14 @@ class Finding:
 
     Attributes:
         name: what was measured.
-        value: the number with its interval; None where it has none.
+        value: of :func:`.statistics.estimate`; None where there is no such number.
         unit: of the number.
         p: the p-value of the test that it is what it seems to be.
         holds: whether it seems to be what is claimed.
     """
 
     name: str
-    value: Estimate | None
+    value: dict[str, Any] | None
     unit: str
     p: float
     holds: bool
@@ -177,7 +177,7 @@ def judge(claims: Sequence[Claim], runs: Sequence[Run]) -> list[dict[str, Any]]:
         except Missing as error:
             reason = str(error)
         described = {**claim.model_dump(include={"id", "text", "source", "published"}), "check": claim.check is not None}
-        shown = [{**vars(finding), "value": finding.value and vars(finding.value)} for finding in findings]
+        shown = [vars(finding) for finding in findings]
         verdicts.append({**described, "verdict": NOT_TESTED, "findings": shown, "reason": reason, "p": p, "p_holm": p})
     claimed = [verdict for verdict in verdicts if not verdict["check"]]
     corrected = holm([1.0 if verdict["p"] is None else verdict["p"] for verdict in claimed])
@@ -195,7 +195,7 @@ def judge(claims: Sequence[Claim], runs: Sequence[Run]) -> list[dict[str, Any]]:
 def _negative(name: str, values: np.ndarray, unit: str) -> Finding:
     """For a claim that the number is negative."""
     value = estimate(values)
-    return Finding(name, value, unit, value.p, value.mean < 0)
+    return Finding(name, value, unit, value["p"], value["mean"] < 0)
 
 
 def _difference(results: Results, test: Any) -> list[Finding]:
@@ -222,7 +222,7 @@ def _equivalent(results: Results, test: Any) -> list[Finding]:
     for first, other in combinations(test.schemes, 2):
         values = results.values(_step, other, first)
         value = estimate(values)
-        holds = abs(value.mean) < bits
+        holds = abs(value["mean"]) < bits
         with np.errstate(divide="ignore", invalid="ignore"):
             below = stats.ttest_1samp(values, -bits, alternative="greater" if holds else "less").pvalue
             above = stats.ttest_1samp(values, bits, alternative="less" if holds else "greater").pvalue
@@ -239,7 +239,7 @@ def _start(results: Results, test: Any) -> list[Finding]:
             raise Missing("when runs begin to use word order was not measured")
         found = starts.ratio(*pair)
         assert found is not None  # there are seeds enough
-        findings.append(Finding(f"start of {test.later} ÷ {scheme}", Estimate(**found), "", found["p"], found["mean"] > 1))
+        findings.append(Finding(f"start of {test.later} ÷ {scheme}", found, "", found["p"], found["mean"] > 1))
     return findings
 
 

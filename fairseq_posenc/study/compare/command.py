@@ -14,6 +14,7 @@ command again does only what is not done yet, also of rows that were added to th
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -92,8 +93,8 @@ def main(options: Options) -> None:
 def _compare(options: Options, runs: "Runs", study: "Study", claims: Sequence["Claim"]) -> tuple[list[Any], list[Any]]:
     """Do the runs of one table, and write it; returns its rows and runs."""
     from ..engine.grid import Bar
+    from . import costs
     from .claims import judge
-    from .costs import Costs
     from .report import report
     from .results import choose, finished, summarise
 
@@ -113,8 +114,10 @@ def _compare(options: Options, runs: "Runs", study: "Study", claims: Sequence["C
         results += execute(runs.further(chosen, study.out), runs.measure, options.jobs, bar)
         done = [run for group in finished(results).values() for run in group]
         scores = execute(runs.benchmarks(done, study.out), runs.score, options.jobs, bar)
-    left, costs = list(study.left), Costs(runs)
-    times = execute(costs.cells, costs.measure, 1, None)  # these take seconds, and have a bar of their own
+    left = list(study.left)
+    times = execute(
+        costs.cells(runs), partial(costs.measure, runs.data), 1, None
+    )  # these take seconds, and have a bar of their own
     for cell in left:
         show(runs.shown(cell))
     rows = summarise(plan, results, times, scores)

@@ -58,36 +58,35 @@ class Ratio(Recorded):
 
 
 class Timed(Recorded):
-    """The outcome of :meth:`Costs.measure`."""
+    """The outcome of :func:`measure`."""
 
     ratio: Ratio
     device: str
 
 
-class Costs:
-    """Measures the schemes of a comparison."""
+def cells(runs: Runs) -> list[Cell]:
+    """Return a measurement for each scheme of a comparison but the reference."""
+    plan = runs.plan
+    flags = {scheme: plan.flags(scheme) for scheme in plan.schemes}
+    others = {"reference": flags[plan.reference], "threads": plan.threads, "data": dict(runs.digests)}
+    return [
+        Cell({"cost": scheme, "reference": plan.reference}, {"flags": flags[scheme], **others}, within="costs", outcome=Timed)
+        for scheme in plan.schemes
+        if scheme != plan.reference
+    ]
 
-    def __init__(self, runs: Runs) -> None:
-        self._runs, plan = runs, runs.plan
-        flags = {scheme: plan.flags(scheme) for scheme in plan.schemes}
-        others = {"reference": flags[plan.reference], "threads": plan.threads, "data": dict(runs.digests)}
-        self.cells = [
-            Cell({"cost": scheme, "reference": plan.reference}, {"flags": flags[scheme], **others}, within="costs", outcome=Timed)
-            for scheme in plan.schemes
-            if scheme != plan.reference
-        ]
 
-    def measure(self, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
-        """Return the ``ratio`` of a step's time to the reference's and the ``device``.
+def measure(data: Path, cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:
+    """Return the ``ratio`` of a step's time to the reference's, with a data-bin, and the ``device``.
 
-        Of several models of both, it is the ``median`` of the medians, which reach from ``low`` to ``high``.
-        """
-        progress("timing")
-        plan, data, medians = self._runs.plan, self._runs.data, []
-        for _ in range(MODELS):
-            step, reference = Step(data, cell.configuration["flags"]), Step(data, plan.flags(plan.reference))
-            medians.append(median(own / other for own, other in pairs(step, reference, REPEATS)))
-        return {
-            "ratio": {"median": median(medians), "low": min(medians), "high": max(medians)},
-            "device": device_name(default_device()),
-        }
+    Of several models of both, it is the ``median`` of the medians, which reach from ``low`` to ``high``.
+    """
+    progress("timing")
+    medians = []
+    for _ in range(MODELS):
+        step, reference = Step(data, cell.configuration["flags"]), Step(data, cell.configuration["reference"])
+        medians.append(median(own / other for own, other in pairs(step, reference, REPEATS)))
+    return {
+        "ratio": {"median": median(medians), "low": min(medians), "high": max(medians)},
+        "device": device_name(default_device()),
+    }

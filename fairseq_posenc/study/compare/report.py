@@ -54,13 +54,6 @@ RATES = (
 )
 
 
-class Nothing(dict[str, Any]):
-    """A part of a row that was not measured."""
-
-    def __missing__(self, name: str) -> None:
-        return None
-
-
 def report(
     plan: Plan, rows: Sequence[Row], runs: Sequence[Run], verdicts: Sequence[Row] = (), scores: Sequence[Run] = ()
 ) -> Report:
@@ -197,21 +190,21 @@ def _columns(rows: Sequence[Row], plan: Plan) -> dict[str, str]:
 
 
 def _cells(row: Row, plan: Plan) -> dict[str, str]:
-    difference, start = row["difference"] or Nothing(), row["start"] or Nothing()
-    tokens = 1e-6 * (start["median"] or 0) * plan.tokens_per_update
+    start = row["start"] or {}
+    tokens = 1e-6 * (start.get("median") or 0) * plan.tokens_per_update
     return {
         "scheme": row["scheme"],
-        "loss": with_interval(row["loss"], row),
+        "loss": with_interval(row, name="loss"),
         "state": row["state"],
-        "−": with_interval(difference["mean"], difference, "+.3f"),
-        "p": number(difference["p_holm"], ".2g"),
+        "−": with_interval(row["difference"], "+.3f"),
+        "p": number(row["difference"] and row["difference"]["p_holm"], ".2g"),
         "start": _start(start) if start else "–",
         "tokens": number(tokens or None, ".1f"),
-        "÷": with_ends(start["ratio"] or Nothing(), "mean"),
+        "÷": with_ends(start.get("ratio")),
         "started": f"{start['started']} of {start['of']}" if start else "–",
-        "of started": number(start["loss"]),
-        "at age": number(start["loss_at_age"]),
-        **{name: with_interval((row[name] or Nothing())["mean"], row[name] or Nothing(), ".1f") for name in ACCURACIES},
+        "of started": number(start.get("loss")),
+        "at age": number(start.get("loss_at_age")),
+        **{name: with_interval(row[name], ".1f") for name in ACCURACIES},
         "time": _cost(row),
         "parameters": number(row["parameters"], ",d"),
         "runs": "; ".join([str(row["runs"]), *(f"{row[status]} {status}" for status in (DIVERGED, FAILED) if row[status])]),
@@ -314,16 +307,26 @@ def _repeat(plan: Plan, runs: Sequence[Run]) -> list[Part]:
     ]
 
 
-def with_ends(values: Row, middle: str) -> str:
-    """Return the value ``middle`` with ``low`` and ``high`` in brackets, unless they are None."""
-    ends = "" if values["low"] is None else f" ({number(values['low'], '.2f')}–{number(values['high'], '.2f')})"
-    return number(values[middle], ".2f") + ends
+def with_interval(value: Row | None, form: str = ".3f", name: str = "mean") -> str:
+    """Return a mean ± half of the interval from ``low`` to ``high``, unless these are None; a dash for None."""
+    if value is None:
+        return number(None)
+    half = "" if value["low"] is None else f" ± {number((value['high'] - value['low']) / 2, form.lstrip('+'))}"
+    return number(value[name], form) + half
+
+
+def with_ends(value: Row | None, name: str = "mean") -> str:
+    """Return the value ``name`` with ``low`` and ``high`` in brackets, unless these are None; a dash for None."""
+    if value is None:
+        return number(None)
+    ends = "" if value["low"] is None else f" ({number(value['low'], '.2f')}–{number(value['high'], '.2f')})"
+    return number(value[name], ".2f") + ends
 
 
 def _interval(value: Row) -> str:
     """The mean and its interval: half of it, or both ends of one that is not symmetric, as that of a ratio."""
     symmetric = abs(value["high"] + value["low"] - 2 * value["mean"]) < 1e-6
-    return with_interval(value["mean"], value) if symmetric else with_ends(value, "mean")
+    return with_interval(value) if symmetric else with_ends(value)
 
 
 def _finding(finding: Row) -> str:
@@ -333,7 +336,7 @@ def _finding(finding: Row) -> str:
 
 
 def _cost(row: Row) -> str:
-    return with_ends(row["cost"] or Nothing(), "median")
+    return with_ends(row["cost"], "median")
 
 
 def _start(start: Row) -> str:
@@ -352,11 +355,4 @@ def _names(rows: Sequence[Row]) -> str:
 def _score(values: Sequence[float | None]) -> str:
     if len(values) < 2 or None in values:
         return number(values[0] if len(values) == 1 else None, ".2f")
-    mean = estimate(np.array(values))
-    return with_interval(mean.mean, vars(mean), ".2f")
-
-
-def with_interval(mean: float | None, ends: Row, form: str = ".3f") -> str:
-    """Return a mean ± half of the interval from ``low`` to ``high``, unless these are None."""
-    half = "" if ends["low"] is None else f" ± {number((ends['high'] - ends['low']) / 2, form.lstrip('+'))}"
-    return number(mean, form) + half
+    return with_interval(estimate(np.array(values)), ".2f")

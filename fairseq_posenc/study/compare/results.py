@@ -86,7 +86,7 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = (), scores
       updates over the last fifth of the validations. None where it was not measured.
     - ``all pairs`` and ``word order``: the ``mean`` accuracy on minimal pairs in per cent, and its 95% interval over seeds, from
       ``low`` to ``high``; None where it was not measured.
-    - ``cost``: the ``median`` time of a training step relative to the reference (see :class:`.costs.Costs`), and its range from
+    - ``cost``: the ``median`` time of a training step relative to the reference (see :func:`.costs.measure`), and its range from
       ``low`` to ``high``; None where it has not been measured.
     """
     every = counted(runs)
@@ -99,7 +99,7 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = (), scores
     with_p = {scheme: losses[scheme] for scheme in tested}
     from_best = against(min(tested, key=lambda scheme: with_p[scheme].mean()), with_p) if len(tested) > 1 else {}
     from_reference = {
-        scheme: {**vars(estimate(losses[scheme] - losses[plan.reference])), "p": None, "p_holm": None}
+        scheme: {**estimate(losses[scheme] - losses[plan.reference]), "p": None, "p_holm": None}
         for scheme in whole
         if plan.reference in whole and scheme != plan.reference and len(seeds) > 1
     } | (against(plan.reference, with_p) if plan.reference in tested else {})
@@ -134,9 +134,10 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = (), scores
 
 def level(values: np.ndarray, name: str = "loss") -> dict[str, Any]:
     """Return the mean of a number per seed as ``name``, with the ends of its interval, ``low`` and ``high``; or None."""
-    interval = estimate(values) if len(values) > 1 else None
-    mean = float(values.mean()) if len(values) else None
-    return {name: mean, "low": interval and interval.low, "high": interval and interval.high}
+    if len(values) > 1:
+        found = estimate(values)
+        return {name: found["mean"], "low": found["low"], "high": found["high"]}
+    return {name: float(values[0]) if len(values) else None, "low": None, "high": None}
 
 
 def _accuracy(scores: Sequence[Run], scheme: str, name: str, seeds: Collection[int]) -> dict[str, Any] | None:

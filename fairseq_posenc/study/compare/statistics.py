@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,26 +20,14 @@ MIN_SEEDS = 3
 """Runs, with fewer of which a scheme is not tested: Student's t with one degree of freedom decides nothing."""
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds.
+def estimate(values: np.ndarray) -> dict[str, Any]:
+    """Return an estimate of the mean of a number per seed: a loss, or the difference of two schemes' losses with the same seed.
 
-    Attributes:
-        mean: the mean.
-        low, high: the ends of its 95% interval by Student's t.
-        p: the p-value of the t test of the mean 0.
-        seeds: the number of seeds.
-    """
+    It has the ``mean``; ``low`` and ``high``, the ends of its 95% interval by Student's t; ``p``, the p-value of the t test of
+    the mean 0; and ``seeds``, their number.
 
-    mean: float
-    low: float
-    high: float
-    p: float
-    seeds: int
-
-
-def estimate(values: np.ndarray) -> Estimate:
-    """Return the mean of a number per seed, (seeds,): a loss, or the difference of two schemes' losses with the same seed.
+    Args:
+        values: (seeds,).
 
     Raises:
         ValueError: there are fewer than two.
@@ -50,19 +37,19 @@ def estimate(values: np.ndarray) -> Estimate:
         raise ValueError(f"an interval needs two seeds or more: {len(values)}")
     mean = float(values.mean())
     if np.ptp(values) == 0:  # where Student's t is not defined
-        return Estimate(mean, mean, mean, float(mean == 0), len(values))
+        return {"mean": mean, "low": mean, "high": mean, "p": float(mean == 0), "seeds": len(values)}
     test = stats.ttest_1samp(values, 0.0)
-    low, high = test.confidence_interval(1 - LEVEL)
-    return Estimate(mean, float(low), float(high), float(test.pvalue), len(values))
+    low, high = map(float, test.confidence_interval(1 - LEVEL))
+    return {"mean": mean, "low": low, "high": high, "p": float(test.pvalue), "seeds": len(values)}
 
 
 def geometric(ratios: Sequence[float]) -> dict[str, Any]:
-    """Return an :class:`Estimate` of a ratio per seed on a logarithmic scale; ``mean`` is then the geometric one.
+    """Return an :func:`estimate` of a ratio per seed on a logarithmic scale; ``mean`` is then the geometric one.
 
     Raises:
         ValueError: there are fewer than two.
     """
-    found = vars(estimate(np.array([math.log(ratio) for ratio in ratios])))
+    found = estimate(np.log(ratios))
     return found | {name: math.exp(found[name]) for name in ("mean", "low", "high")}
 
 
@@ -72,7 +59,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def against(name: str, losses: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
-    """Return the difference of each other scheme's loss from that of one: an :class:`Estimate` with ``p_holm``.
+    """Return the difference of each other scheme's loss from that of one: an :func:`estimate` with ``p_holm``.
 
     That is the p-value corrected for the number of these schemes. If the one is the best of equal schemes, each of the others has
     a p-value below 0.05 in at most 5 of 100 comparisons. Some scheme has in more, because chance also decides which is the best:
@@ -82,6 +69,6 @@ def against(name: str, losses: Mapping[str, np.ndarray]) -> dict[str, dict[str, 
         name: of the scheme.
         losses: (seeds,) per scheme, of the same seeds.
     """
-    found = {other: vars(estimate(values - losses[name])) for other, values in losses.items() if other != name}
+    found = {other: estimate(values - losses[name]) for other, values in losses.items() if other != name}
     corrected = holm([difference["p"] for difference in found.values()])
     return {other: {**found[other], "p_holm": p} for other, p in zip(found, corrected, strict=True)}

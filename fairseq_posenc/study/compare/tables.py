@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,9 +16,9 @@ from ...base.record import FORMAT
 from ..engine.report import Figure, Part, Report, Table, number
 from ..engine.statistics import by
 from . import starts
-from .charts import BITS
+from .charts import BITS, common_curves
 from .plan import Plan
-from .report import Nothing, with_ends, with_interval
+from .report import with_ends, with_interval
 from .results import counted, finished, level
 from .starts import Run
 from .statistics import LEVEL, geometric
@@ -45,14 +45,18 @@ def report(plan: Plan, outcomes: Sequence[Outcome]) -> Report:
     names = ", ".join(f"{outcome.name}/report.html" for outcome in outcomes)
     rows = [{"table": outcome.name, **row} for outcome in outcomes for row in outcome.rows]
     agreed, starts_of = agreement(plan, outcomes), start_points(outcomes)
+    growth = exponents(starts_of)
     by_length: list[Part] = []
     if len(plan.lengths) > 1 and starts_of:
-        by_length = [exponent_table(plan, starts_of), Figure("figures/starts", STARTS, _start_against_length(plan, starts_of))]
+        by_length = [
+            exponent_table(plan, starts_of, growth),
+            Figure("figures/starts", STARTS, _start_against_length(plan, starts_of)),
+        ]
     tokens = Figure("figures/tokens", "Loss against tokens, the mean of the runs of each scheme.", _loss_against_tokens(outcomes))
     return Report(
         title="Comparison of positional encodings in several tables",
         summary=[f"Each table has a page of its own: {names}.", losses(plan, outcomes), leads(plan, outcomes)],
-        data={"format": FORMAT, "tables": rows, "agreement": agreed, "exponents": exponents(starts_of)},
+        data={"format": FORMAT, "tables": rows, "agreement": agreed, "exponents": growth},
         rows=rows,
         sections={
             "The order of the schemes": _agreement(agreed),
@@ -70,23 +74,30 @@ STARTS = (
 
 def losses(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
     """Return the mean loss of each scheme, and its rank, by table."""
-    lines = []
-    for outcome in outcomes:
-        ranked = [row["scheme"] for row in outcome.rows if row["loss"] is not None]
-        found = {row["scheme"]: row["loss"] for row in outcome.rows}
-        cells = [f"{found[name]:.3f} ({ranked.index(name) + 1})" if name in ranked else "–" for name in plan.schemes]
-        lines.append([outcome.name, *cells])
-    return Table(["loss (rank)", *plan.schemes], lines)
+
+    def cell(outcome: Outcome, scheme: str) -> str:
+        ranked = {row["scheme"]: row["loss"] for row in outcome.rows if row["loss"] is not None}
+        return f"{ranked[scheme]:.3f} ({[*ranked].index(scheme) + 1})" if scheme in ranked else "–"
+
+    return _by_table("loss (rank)", plan.schemes, outcomes, cell)
 
 
 def leads(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
     """Return the difference of each scheme's loss from the reference's, with half of its 95% interval, by table."""
-    others = [name for name in plan.schemes if name != plan.reference]
-    lines = []
-    for outcome in outcomes:
-        found = {row["scheme"]: row["difference"] for row in outcome.rows if row["difference"]}
-        lines.append([outcome.name, *(with_interval(of["mean"], of, "+.3f") for of in (found.get(n, Nothing()) for n in others))])
-    return Table([f"loss − {plan.reference}", *others], lines)
+
+    def cell(outcome: Outcome, scheme: str) -> str:
+        return with_interval(next((row["difference"] for row in outcome.rows if row["scheme"] == scheme), None), "+.3f")
+
+    return _by_table(f"loss − {plan.reference}", _others(plan), outcomes, cell)
+
+
+def _by_table(head: str, schemes: Iterable[str], outcomes: Sequence[Outcome], cell: Callable[[Outcome, str], str]) -> Table:
+    """A row for each outcome, with a cell for each scheme."""
+    return Table([head, *schemes], [[outcome.name, *(cell(outcome, scheme) for scheme in schemes)] for outcome in outcomes])
+
+
+def _others(plan: Plan) -> list[str]:
+    return [name for name in plan.schemes if name != plan.reference]
 
 
 def agreement(plan: Plan, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
@@ -145,17 +156,17 @@ def exponents(starts_of: Starts) -> list[dict[str, Any]]:
     return found
 
 
-def exponent_table(plan: Plan, starts_of: Starts) -> Table:
+def exponent_table(plan: Plan, starts_of: Starts, growth: Sequence[Mapping[str, Any]]) -> Table:
     """Return the exponents with their intervals, and the median start at each length."""
     lines = []
-    for each in exponents(starts_of):
+    for each in growth:
         key, medians = (each["scheme"], each["setting"]), []
         by_length = by("length", starts_of[key])
         for n in plan.lengths:
             group = [math.inf if point["censored"] else point["updates"] for point in by_length.get(n, ())]
             medians.append("–" if not group else "never" if (middle := median(group)) == math.inf else f"{middle:,.0f}")
         bound = "at least " if each["censored"] else ""
-        lines.append([_title(*key), *medians, bound + with_interval(each["exponent"], each, ".2f")])
+        lines.append([_title(*key), *medians, bound + with_interval(each, ".2f", "exponent")])
     return Table(["start, updates", *map(str, plan.lengths), "exponent"], lines)
 
 
@@ -180,21 +191,18 @@ def _title(scheme: str, setting: str) -> str:
 def tokens_table(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
     """Return the share of the reference's tokens after which a scheme has the reference's last loss, by table.
 
-    It is the mean over the seeds on a logarithmic scale, with its 95% interval, of the validations during training.
+    It is the mean over two or more seeds on a logarithmic scale, with its 95% interval, of the validations during training.
     """
-    others = [name for name in plan.schemes if name != plan.reference]
-    lines = []
-    for outcome in outcomes:
-        groups = finished(outcome.runs)
-        reference = {run["seed"]: run["curve"] for run in groups.get(plan.reference, ())}
-        cells = []
-        for name in others:
-            both = [(run["curve"], reference[run["seed"]]) for run in groups.get(name, ()) if run["seed"] in reference]
-            ratios = [_reached(curve, target[-1]["loss"]) / target[-1]["updates"] for curve, target in both]
-            mean = geometric(ratios) if len(ratios) > 1 else Nothing(mean=next(iter(ratios), None))
-            cells.append("not reached" if math.inf in ratios else with_ends(mean, "mean"))
-        lines.append([outcome.name, *cells])
-    return Table([f"tokens to the last loss of {plan.reference}, ÷ its own", *others], lines)
+
+    def cell(outcome: Outcome, scheme: str) -> str:
+        own, ends = (
+            {run["seed"]: run["curve"] for run in finished(outcome.runs).get(name, ())} for name in (scheme, plan.reference)
+        )
+        last = {seed: ends[seed][-1] for seed in own if seed in ends}
+        ratios = [_reached(own[seed], end["loss"]) / end["updates"] for seed, end in last.items()]
+        return "not reached" if math.inf in ratios else with_ends(geometric(ratios) if len(ratios) > 1 else None)
+
+    return _by_table(f"tokens to the last loss of {plan.reference}, ÷ its own", _others(plan), outcomes, cell)
 
 
 def _reached(curve: Sequence[Mapping[str, Any]], loss: float) -> float:
@@ -213,15 +221,10 @@ def _loss_against_tokens(outcomes: Sequence[Outcome]) -> Drawing:
     figure, panels = grid([outcome.name for outcome in outcomes], columns=2, x_label="tokens, millions", y_label=BITS)
     for panel, outcome in zip(panels, outcomes, strict=True):
         for place, (scheme, runs) in enumerate(finished(outcome.runs).items()):
-            points = [{point["updates"]: point["loss"] for point in run["curve"]} for run in runs]
-            updates = sorted(set.intersection(*map(set, points))) if points else []
-            means = [float(np.mean([curve[at] for curve in points])) for at in updates]
-            panel.loglog(
-                [1e-6 * at * outcome.plan.tokens_per_update for at in updates],
-                means,
-                label=scheme,
-                **{**line_style(place), "marker": ""},
-            )
+            if runs:
+                updates, losses = common_curves(runs)
+                tokens = [1e-6 * at * outcome.plan.tokens_per_update for at in updates]
+                panel.loglog(tokens, losses.mean(0), label=scheme, **{**line_style(place), "marker": ""})
         panel.xaxis.set_major_formatter("{x:g}")
         panel.xaxis.set_minor_formatter("")
         panel.yaxis.set_major_formatter("{x:g}")

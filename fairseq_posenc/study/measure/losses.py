@@ -180,11 +180,9 @@ class Predictions:
         ``error``, were the tokens independent; and ``parts``, :data:`PARTS` equal parts of a sequence from left to right, with
         their positions ``from`` and ``to`` and the same numbers, None where nothing is predicted.
         """
-        of_token = torch.ones_like(self.losses), self.losses, self.losses.square()
-        columns = [torch.zeros(self.n, dtype=torch.float64).index_add_(0, self.position_ids, values) for values in of_token]
-        edges = [round(self.n * part / PARTS) for part in range(PARTS + 1)]
-        parts = [{"from": a, "to": b - 1, **_mean(*(column[a:b] for column in columns))} for a, b in pairwise(edges)]
-        return {"sequences": self.sequences, **_mean(*columns), "parts": parts}
+        edges, places = [round(self.n * part / PARTS) for part in range(PARTS + 1)], self.position_ids
+        parts = [{"from": a, "to": b - 1, **_mean(self.losses[(a <= places) & (places < b)])} for a, b in pairwise(edges)]
+        return {"sequences": self.sequences, **_mean(self.losses), "parts": parts}
 
 
 @torch.inference_mode()
@@ -215,11 +213,9 @@ def predict(model: nn.Module, text: Text, n: int, progress: Progress = lambda te
     return predictions
 
 
-def _mean(count: Tensor, sums: Tensor, squares: Tensor) -> dict[str, Any]:
-    """Return the mean loss and its standard error from sums by position, (n,) each."""
-    predicted = int(count.sum())
-    if not predicted:
+def _mean(losses: Tensor) -> dict[str, Any]:
+    """Return the mean loss of some tokens, its standard error, and their number."""
+    if not len(losses):
         return {"loss": None, "error": None, "predicted": 0}
-    loss = float(sums.sum()) / predicted
-    variance = float(squares.sum()) / predicted - loss**2
-    return {"loss": loss, "error": math.sqrt(max(variance, 0) / predicted), "predicted": predicted}
+    error = losses.std(correction=0) / math.sqrt(len(losses))
+    return {"loss": float(losses.mean()), "error": float(error), "predicted": len(losses)}

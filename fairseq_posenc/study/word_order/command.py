@@ -55,14 +55,15 @@ def main(options: Options) -> None:
     """
     require_extras("compare")
     from ..engine.study import Study
-    from .report import report, require_comparable, restore, write_runs
+    from .report import recorded, report, require_comparable, write_runs
 
     cells = _cells(options)
     with Study.open(options.out, "tasks") as study:
-        restore(options.out)
-        require_comparable(options.out, cells)
-        study.run(cells, _run, jobs=options.jobs)
-        show(study.write(report(write_runs(options.out))))
+        runs = recorded(options.out)
+        require_comparable(options.out, runs, cells)
+        done = [(run["task"], run["scheme"], run["seed"]) for run in runs]
+        runs += study.run([cell for cell in cells if tuple(cell.key.values()) not in done], _run, jobs=options.jobs)
+        show(study.write(report(write_runs(options.out, runs))))
 
 
 def _run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:

@@ -12,9 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from ...base import plotting, record
-from ...base.errors import InputError
 from ...base.files import atomic_write
-from ...base.record import DIVERGED, FINISHED, FORMAT, RESULT, Recorded
+from ...base.record import DIVERGED, FINISHED, FORMAT, Recorded
 from ..engine.grid import SCHEME, Cell, Done
 from ..engine.report import Figure, Report, Table, number
 from ..engine.statistics import by
@@ -57,10 +56,6 @@ class TaskRun(EndedRun):
     curve: list[float]
 
 
-def _require_whole(run: Run, name: str | Path) -> None:
-    record.require_fields(run, TaskRun if run.get("status") == FINISHED else EndedRun, name)
-
-
 def recorded(out: Path) -> list[Run]:
     """Return the runs in the file ``runs.jsonl`` of a folder; none if it does not exist.
 
@@ -70,34 +65,12 @@ def recorded(out: Path) -> list[Run]:
     path = out / RUNS
     lines = dict(record.json_lines(path)) if path.exists() else {}
     for place, run in lines.items():
-        _require_whole(run, f"{path}:{place}")
+        record.require_fields(run, TaskRun if run.get("status") == FINISHED else EndedRun, f"{path}:{place}")
     return list(lines.values())
 
 
-def restore(out: Path) -> None:
-    """Write the file of each run in ``runs.jsonl`` that has none, so that a folder with ``runs.jsonl`` alone is continued."""
-    for run in recorded(out):
-        result = Cell({name: run[name] for name in ("task", "scheme", "seed")}, {}).folder(out) / RESULT
-        if not result.exists():
-            result.parent.mkdir(parents=True, exist_ok=True)
-            record.write_json(result, run)
-
-
-def read_runs(out: Path) -> list[Run]:
-    """The results of the runs in a folder that have finished or diverged, by task, scheme and seed."""
-    done = []
-    for path in out.glob(f"runs/*/*/*/{RESULT}"):
-        run = record.read_object(path, FORMAT)
-        if run is not None and run.get("status") in (FINISHED, DIVERGED):
-            _require_whole(run, path)
-            if Cell({name: run[name] for name in ("task", "scheme", "seed")}, {}).folder(out) != path.parent:
-                raise InputError(f"{path} is of another run than its folder: remove it")
-            done.append(run)
-    return sorted(done, key=lambda run: (list(TASKS).index(run["task"]), run["scheme"], run["seed"]))
-
-
-def require_comparable(out: Path, cells: Sequence[Cell]) -> None:
-    """Check that all runs of a task, those in a folder and those to come, have the same setting.
+def require_comparable(out: Path, runs: Sequence[Run], cells: Sequence[Cell]) -> None:
+    """Check that all runs of a task, those that a folder has and those to come, have the same setting.
 
     Raises:
         InputError: they do not; the message names the differences.
@@ -107,18 +80,18 @@ def require_comparable(out: Path, cells: Sequence[Cell]) -> None:
         return {name: value for name, value in configuration.items() if name != "positions"}
 
     now = {cell.key["task"]: setting(cell.configuration) for cell in cells}
-    for run in read_runs(out):
+    for run in runs:
         if run["task"] in now:
             problem = f"--out {out} has runs of {run['task']} with another setting"
             record.require_same(setting(run["configuration"]), now[run["task"]], problem, "Name another --out.")
 
 
-def write_runs(out: Path) -> list[Run]:
-    """Write the runs in a folder that have finished or diverged into ``runs.jsonl``, and return them."""
-    runs = read_runs(out)
+def write_runs(out: Path, runs: Sequence[Run]) -> list[Run]:
+    """Write runs that have finished or diverged into ``runs.jsonl``, and return them, by task, scheme and seed."""
+    ordered = sorted(runs, key=lambda run: (list(TASKS).index(run["task"]), run["scheme"], run["seed"]))
     with atomic_write(out / RUNS) as stream:
-        stream.writelines(json.dumps(run) + "\n" for run in runs)
-    return runs
+        stream.writelines(json.dumps(run) + "\n" for run in ordered)
+    return ordered
 
 
 def summarise(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -14,11 +14,11 @@ from fairseq_posenc.study.measure import work
 
 @pytest.fixture
 def measured(world, tmp_path):
-    return costs.Costs(Runs(read_plan(write(tmp_path, train="--encoder-layers 2 --mask-prob 0.4")), world.prepared, {}))
+    return costs.cells(Runs(read_plan(write(tmp_path, train="--encoder-layers 2 --mask-prob 0.4")), world.prepared, {}))
 
 
 def test_steps_are_of_the_batch_and_model_of_the_plan(measured, world):
-    (cell,) = measured.cells
+    (cell,) = measured
     assert cell.key == {"cost": "tisa", "reference": "none"}  # whose own is 1
     step = costs.Step(world.prepared, cell.configuration["flags"])
     assert step.sample["net_input"]["src_tokens"].shape == (8, 16)
@@ -40,7 +40,7 @@ def test_a_step_of_a_language_model(world, tmp_path):
     assert step.compute().item() < first
 
 
-def test_the_ratio_is_of_the_schemes_time_to_the_references(measured, tmp_path, monkeypatch):
+def test_the_ratio_is_of_the_schemes_time_to_the_references(measured, world, tmp_path, monkeypatch):
     """With the range over models, of which one is slower here."""
     seconds, built = {"tisa": 3.0, "none": 2.0}, []
 
@@ -52,6 +52,6 @@ def test_the_ratio_is_of_the_schemes_time_to_the_references(measured, tmp_path, 
 
     monkeypatch.setattr(work, "_seconds", timed)
     monkeypatch.setattr(costs, "MODELS", 3)
-    result = measured.measure(measured.cells[0], tmp_path, lambda text, share=None: None)
+    result = costs.measure(world.prepared, measured[0], tmp_path, lambda text, share=None: None)
     assert result["ratio"] == {"median": 1.5, "low": 1.5, "high": 3.0}
     assert len(built) == 6

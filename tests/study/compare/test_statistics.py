@@ -26,14 +26,14 @@ def test_an_estimate_is_that_of_the_textbook():
     first = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
     second = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
     found = estimate(second - first)
-    assert (found.mean, found.seeds) == (pytest.approx(1.58), 10)
-    assert (found.low, found.high) == pytest.approx((0.7001142, 2.4598858))
-    assert found.p == pytest.approx(0.00283289)
+    assert (found["mean"], found["seeds"]) == (pytest.approx(1.58), 10)
+    assert (found["low"], found["high"]) == pytest.approx((0.7001142, 2.4598858))
+    assert found["p"] == pytest.approx(0.00283289)
 
 
 def test_equal_losses_and_single_seeds():
-    assert [estimate(x).p for x in (np.zeros(3), np.ones(3))] == [1, 0]
-    assert estimate(np.ones(3)).low == estimate(np.ones(3)).high == 1
+    assert [estimate(x)["p"] for x in (np.zeros(3), np.ones(3))] == [1, 0]
+    assert estimate(np.ones(3))["low"] == estimate(np.ones(3))["high"] == 1
     with pytest.raises(ValueError, match="two seeds"):
         estimate(np.ones(1))
 
@@ -48,7 +48,7 @@ def test_differences_are_corrected_for_the_number_of_schemes():
     rng = np.random.default_rng(0)
     losses = {name: mean + rng.normal(0, 0.1, 4) for name, mean in {"a": 5.0, "b": 5.5, "c": 7.0}.items()}
     found = against("b", losses)
-    assert [found[name]["p_holm"] for name in "ac"] == holm([estimate(losses[name] - losses["b"]).p for name in "ac"])
+    assert [found[name]["p_holm"] for name in "ac"] == holm([estimate(losses[name] - losses["b"])["p"] for name in "ac"])
     assert found["a"]["mean"] == pytest.approx(np.mean(losses["a"] - losses["b"]))
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from fairseq_posenc.core.families import expressions
 from fairseq_posenc.study.word_order import runs as order_runs
-from fairseq_posenc.study.word_order.report import HEAT_MAP, read_runs, recorded, summarise, updates_needed
+from fairseq_posenc.study.word_order.report import HEAT_MAP, recorded, summarise, updates_needed
 from fairseq_posenc.study.word_order.runs import FACTOR, build, learn
 from fairseq_posenc.study.word_order.settings import PAPERS, Setting
 from fairseq_posenc.study.word_order.tasks import BLANK, FIRST, IGNORED, START, TASKS
@@ -143,7 +143,7 @@ def rows_of(out):
 def test_a_grid_that_was_interrupted_gives_the_same_results(tmp_path, monkeypatch, capsys):
     command = ("tasks", "--tasks", "copy,reverse", "--schemes", "none,absolute+t5,sentence_absolute", "--seeds", 2, *TINY)
     assert status_of(*command, "--out", tmp_path / "whole") == 0
-    whole = read_runs(tmp_path / "whole")
+    whole = recorded(tmp_path / "whole")
     shown = capsys.readouterr().out
     rows = rows_of(tmp_path / "whole")
     assert (tmp_path / "whole" / f"{HEAT_MAP}.png").stat().st_size > 1000
@@ -160,7 +160,8 @@ def test_a_grid_that_was_interrupted_gives_the_same_results(tmp_path, monkeypatc
 
     monkeypatch.setattr(order_runs, "learn", interrupted)
     assert status_of(*command, "--out", tmp_path / "part") == 130
-    assert len(read_runs(tmp_path / "part")) == 3
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("part/runs/*/*/*/result.json")]
+    assert [result["status"] for result in results].count("finished") == 3
     shutil.copytree(tmp_path / "part", tmp_path / "continued")
     fresh = tmp_path / "fresh"  # what a repository keeps of it
     fresh.mkdir()
@@ -176,14 +177,14 @@ def test_a_grid_that_was_interrupted_gives_the_same_results(tmp_path, monkeypatc
         assert status_of(*command, "--out", out, "--jobs", jobs) == 0
         assert len(count) == 10 + len(whole) - 3
 
-        assert without_times(read_runs(out)) == without_times(whole)
+        assert without_times(recorded(out)) == without_times(whole)
         assert (out / "results.json").read_text() == (tmp_path / "whole" / "results.json").read_text()
 
 
 def test_a_run_that_diverges_is_recorded_and_the_rest_continues(tmp_path):
     options = ("--tasks", "copy", "--schemes", "none", *TINY, "--learning-rate")
     assert status_of("tasks", "--out", tmp_path, *options, 10) == 0
-    (run,) = read_runs(tmp_path)
+    (run,) = recorded(tmp_path)
     assert run["status"] == "finished"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order_runs.F, "cross_entropy", lambda scores, _: scores.sum() * float("nan"))
