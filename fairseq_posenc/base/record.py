@@ -3,6 +3,7 @@
 import json
 import platform
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib import util
 from importlib.metadata import version
@@ -17,6 +18,8 @@ from .errors import KINDS, InputError, suggestion
 from .files import atomic_write, read, read_text, sha256
 from .version import __version__
 
+MAX_NODES = 10**4
+"""Entries of a file of settings."""
 FINISHED, DIVERGED, FAILED = "finished", "diverged", "failed"
 """How a run ended."""
 RESULT = "result.json"
@@ -131,8 +134,45 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, row
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads numbers as YAML 1.2 does: 1e-5 is one, where PyYAML requires a point and a sign; 010 is not 8, and 1:30 is not 90.
+
+    A name that occurs twice in a mapping, of which PyYAML keeps the last, is an error. Aliases, by which a few lines can describe
+    more than any memory holds, count with what they repeat.
+    """
+
+    _nodes = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        before, is_alias = self._nodes, self.check_event(yaml.AliasEvent)
+        node: Any = super().compose_node(parent, index)
+        if is_alias:
+            self._nodes += getattr(node, "size", MAX_NODES)  # without a size, it contains itself
+        else:
+            self._nodes += 1
+            node.size = self._nodes - before
+        if isinstance(node.value, str):
+            node.value.encode("utf-8")  # raises ValueError for half of a surrogate pair
+        if isinstance(node, yaml.MappingNode):
+            names = Counter(key.value for key, _ in node.value if isinstance(key.value, str))
+            if twice := [name for name, times in names.items() if times > 1]:
+                raise yaml.YAMLError(f"line {node.start_mark.line + 1}: a mapping has {twice[0]} more than once")
+        if self._nodes > MAX_NODES:
+            raise yaml.YAMLError(f"it has more than {MAX_NODES:,} entries, counting what aliases repeat")
+        return node
+
+
+_NUMBERS = {"int": r"[-+]?(0|[1-9]\d*)$", "float": r"[-+]?((\d+(\.\d*)?|\.\d+)[eE][-+]?\d+|\d+\.\d*|\.\d+|\.inf|\.nan)$"}
+_Loader.yaml_implicit_resolvers = {
+    first: [rule for rule in rules if rule[0].rpartition(":")[2] not in _NUMBERS]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _kind, _pattern in _NUMBERS.items():
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), list("-+.0123456789"))
+
+
 def read_yaml(path: Path, name: str = "") -> Any:
-    """Return the content of a YAML file, read as Hydra reads its own: 1e-5 is a number, and no name occurs twice in a mapping.
+    """Return the content of a YAML file.
 
     Args:
         path: the file.
@@ -141,10 +181,8 @@ def read_yaml(path: Path, name: str = "") -> Any:
     Raises:
         InputError, OSError: it is not YAML, or too large.
     """
-    from omegaconf._utils import get_yaml_loader  # of fairseq's requirements, which other records do without
-
     try:
-        return yaml.load(read(path).decode("utf-8"), get_yaml_loader())
+        return yaml.load(read(path).decode("utf-8"), _Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{name or path} is not YAML: {' '.join(str(error).split())}") from None
 

@@ -27,12 +27,12 @@ def test_lists_are_what_tuples_become_in_json():
 
 
 def test_numbers_of_yaml_are_those_that_a_reader_takes_them_for(tmp_path):
-    (path := tmp_path / "x.yaml").write_text("[1e-5, 4E3, -1.5, .5, 2., 0, -7, .inf, 1.2.3]\r\n")
-    assert read_yaml(path) == [1e-5, 4e3, -1.5, 0.5, 2.0, 0, -7, float("inf"), "1.2.3"]
+    (path := tmp_path / "x.yaml").write_text("[1e-5, 4E3, -1.5, .5, 2., 010, 1:30, 0, -7, .inf, 1.2.3]\r\n")
+    assert read_yaml(path) == [1e-5, 4e3, -1.5, 0.5, 2.0, "010", "1:30", 0, -7, float("inf"), "1.2.3"]
 
 
 @pytest.mark.parametrize("text", ["a: 1\nb: 2\na: 3\n", "x:\n- {a: 1, a: 1}\n"])
 def test_a_name_that_occurs_twice_in_a_mapping_of_yaml_is_refused(text, tmp_path):
     (path := tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(InputError, match=r"x\.yaml.*found duplicate key a .*line \d"):
+    with pytest.raises(InputError, match=r"x\.yaml.*line \d: a mapping has a more than once"):
         read_yaml(path)
