@@ -4,7 +4,7 @@ Nothing is trained and no GPU is needed: the whole model runs a batch at the run
 (PyTorch's FakeTensor), of which what the backward pass needs is counted.
 
     fairseq-posenc plan roberta_m4m_large --gpus 32 --deepspeed-config zero2 --batch-size 6
-    fairseq-posenc plan modernbert_rope --tokens-per-sample 1024 --mask-prob 0.3 --gpu-memory H200
+    fairseq-posenc plan modernbert_rope --tokens-per-sample 1024 --mask-prob 0.3 --gpu-memory H200 --tokens 1e11 --throughput 2e6
 
 Not included: what CUDA, NCCL and fragmentation take (allow 2 to 4 GB), and activations beyond those kept for the backward pass.
 """
@@ -59,11 +59,15 @@ class Options:
     vocab_size: int = option("symbols", 50265, minimum=1, maximum=1 << 24)
     precision: str = option("of parameters and activations", "bf16", choices=BYTES)
     gpu_memory: float = option(f"memory of a GPU in GB, or its name: {', '.join(GPUS)}", 80.0, parse=_gpu_memory, metavar="GB")
+    tokens: float | None = option("with --throughput: tokens to train on", None, minimum=1, maximum=1e18)
+    throughput: float | None = option("tokens per second of all GPUs, as you have measured it", None, minimum=1e-6, maximum=1e18)
 
 
 def main(options: Options) -> None:
     """Print the memory per GPU; raises InputError if the model or an option is unknown or has impossible sizes."""
     zero = zero_config.read(options.deepspeed_config)
+    if (options.tokens is None) != (options.throughput is None):
+        raise InputError("--tokens and --throughput give the number of days together: give both, or neither")
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # fairseq imports DeepSpeed, which otherwise warns where there is no GPU
     show(report(options, *footprint(options), zero))
 
@@ -239,8 +243,12 @@ def report(options: Options, parameters: int, activations: int, zero: ZeroConfig
         ("while stepping", needed.step), ("peak", needed.peak), ("on the host, per GPU", needed.host),
     ]  # fmt: skip
     table = "\n".join(f"  {name:26} {size / GB:9.2f} GB" for name, size in rows)
+    days = ""
+    if options.tokens and options.throughput:
+        seconds = options.tokens / options.throughput
+        days = f"\n\n{options.tokens:,.0f} tokens at {options.throughput:,.0f} per second: {seconds / 86400:.2g} days"
     return (
         f"{options.arch}: {parameters:,} parameters; {options.gpus} GPUs, {options.deepspeed_config}, "
         f"{options.precision}\n\n"
-        f"memory per GPU ({fits} in {options.gpu_memory:g} GB)\n{table}"
+        f"memory per GPU ({fits} in {options.gpu_memory:g} GB)\n{table}{days}"
     )

@@ -257,8 +257,10 @@ def test_the_command_prints_a_plan(capsys):
     assert "fits in 80 GB" in shown
     assert status_of("plan", "roberta_tisa", "--gpu-memory", 0.0001, *flags) == 0
     assert "cannot start" in capsys.readouterr().out
-    assert status_of("plan", "roberta_tisa", "--gpu-memory", "H200", *flags) == 0
-    assert "fits in 141 GB" in capsys.readouterr().out
+    assert status_of("plan", "roberta_tisa", "--gpu-memory", "H200", "--tokens", 1e9, "--throughput", 1e4, *flags) == 0
+    shown = capsys.readouterr().out
+    assert "fits in 141 GB" in shown
+    assert "1,000,000,000 tokens at 10,000 per second: 1.2 days" in shown
 
 
 @pytest.mark.parametrize(
@@ -272,6 +274,7 @@ def test_the_command_prints_a_plan(capsys):
         (["roberta_tisa", "--batch-size", "1" + "0" * 400], "--batch-size must be"),
         (["roberta_tisa", "--model", "width=3"], "--model width=3"),
         (["roberta_tisa", "--gpu-memory", "H1000"], "--gpu-memory"),
+        (["roberta_tisa", "--tokens", "1e9"], "--tokens and --throughput"),
     ],
 )
 def test_the_command_refuses_nonsense(capsys, wrong, message):
