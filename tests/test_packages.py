@@ -23,14 +23,14 @@ PACKAGE = Path(fairseq_posenc.__file__).parent
 DESIGN = (readme.ROOT / "docs" / "design.md").read_text("utf-8")
 FLOORS = {  # each imports only those above it; then the most lines of code that it may have
     "base": 700,
-    "core": 4_960,
-    "text": 1_900,
-    "plugin": 5_475,
-    "huggingface": 2_500,
-    "study": 6_180,
+    "core": 4_855,
+    "text": 1_805,
+    "plugin": 5_220,
+    "huggingface": 2_450,
+    "study": 6_085,
     "entry points": 370,  # cli, train, and the package itself, which import what they start
 }
-MAX_CODE_LINES = 22_070
+MAX_CODE_LINES = 21_457
 """Lines of code of the package, without docstrings, comments and blank lines; what a change adds is taken from elsewhere."""
 MAX_EDGES = {"between floors": 20, "within floors": 45}
 """Pairs of floors, or of units of one floor, of which one imports the other."""
