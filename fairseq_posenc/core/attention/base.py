@@ -1,4 +1,4 @@
-"""What an attention backend is."""
+"""What an attention backend is, and how one is chosen."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ...base.errors import FieldError
 from ..terms import Terms
 from .call import Call, Mask
+
+BACKENDS: dict[str, Backend] = {}
+"""By name, in the order of preference."""
 
 Attend = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, "Tensor | None"]]
 """q (B, H, Q, d), k and v (B, H, K, d) -> z (B, H, Q, d), and p (B, H, Q, K) if the call asks for the weights.
@@ -51,3 +55,26 @@ def opaque(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return function(*arguments)
 
     return call
+
+
+def register_backend(backend: type[Backend]) -> type[Backend]:
+    """Register a backend class under its name; a decorator."""
+    BACKENDS[backend.name] = backend()
+    return backend
+
+
+def choose(name: str | Backend, terms: Terms, call: Call | None = None) -> Backend:
+    """Return the backend, or that of the name; ``auto`` takes the first that suits terms and call, in the order of preference.
+
+    Raises:
+        FieldError: no such backend, or it cannot run these terms; the message gives the reason.
+    """
+    if name == "auto":
+        return next(backend for backend in BACKENDS.values() if backend.suits(terms, call))
+    backend = name if isinstance(name, Backend) else BACKENDS.get(name)
+    if backend is None:
+        raise FieldError(f"unknown attention backend {name!r}: `attention_backend` is one of auto, {', '.join(BACKENDS)}")
+    reason = backend.missing or backend.objection(terms, call)
+    if reason is not None:
+        raise FieldError(f"`attention_backend` {backend.name} cannot run these positions: {reason}; use auto or eager")
+    return backend

@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from ..terms import RelativeIndex, Terms, is_captured, precise
 from . import shifted
-from .base import Attend, Backend, opaque
+from .base import Attend, Backend, opaque, register_backend
 from .bias import additive_bias, beyond_bias, low_rank_bias
 from .call import EVERY, Call, Mask, cut
 from .dropout import draw, kept_scale
@@ -34,6 +34,7 @@ from .transform import fold, transform
 SCORES = 2**20  # per thread and chunk: 4 MiB. At n = 512 a quarter of it took a tenth longer, and twice as much no less
 
 
+@register_backend
 class Chunked(Backend):
     """Runs what schemes usually have; :meth:`objection` names the rest."""
 

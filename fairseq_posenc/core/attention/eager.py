@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..terms import Terms, precise
-from .base import Attend, Backend
+from .base import Attend, Backend, register_backend
 from .bias import additive_bias
 from .call import Call, Mask
 from .products import multiplies_half, product
@@ -17,6 +17,7 @@ from .relative import gain_of, times_keys, times_queries, weighted_sum
 from .transform import transform
 
 
+@register_backend
 class Eager(Backend):
     """Runs everything. Scores, their products and the softmax are computed in float32 or better."""
 

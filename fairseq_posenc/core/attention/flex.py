@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from ..terms import Relative, Terms, Window, first_tokens
-from .base import Attend, Backend
+from .base import Attend, Backend, register_backend
 from .bias import beyond_bias, low_rank_bias
 from .call import Call, Mask
 from .tables import Tables, objection_to_cls
@@ -29,6 +29,7 @@ Modify = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """(score, b, h, i, j), scalars -> the score with the bias."""
 
 
+@register_backend
 class Flex(Backend):
     """``softmax(s·q·k + b) v`` with b of low rank, as part of queries and keys, or read from a table by offset.
 

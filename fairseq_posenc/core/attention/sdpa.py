@@ -9,12 +9,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..terms import Terms
-from .base import Attend, Backend
+from .base import Attend, Backend, register_backend
 from .bias import additive_bias, beyond_bias, low_rank_bias, rounded
 from .call import Call, Mask
 from .transform import fold, of_one_width, transform
 
 
+@register_backend
 class Sdpa(Backend):
     """``softmax(s·q·k + b) v`` without materialising the scores, where the device has a kernel for it.
 

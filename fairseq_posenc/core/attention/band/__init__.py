@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...terms import LowRank, Relative, Terms
-from ..base import Attend, Backend, opaque
+from ..base import Attend, Backend, opaque, register_backend
 from ..call import Call, Mask
 from ..tables import Tables, objection_to_cls
 from ..transform import fold, of_one_width, transform
@@ -43,6 +43,7 @@ def block_size(call: Call, width: int, terms: Terms) -> int:
     return 32 if vectors or scalars or width > 64 else 64
 
 
+@register_backend
 class Band(Backend):
     """Runs the whole form but for the few mixtures that :meth:`objection` names. Only a dense bias takes memory in n²."""
 
