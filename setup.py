@@ -78,6 +78,7 @@ EXTRAS = {
         "onnxscript",
         "onnxruntime",
         "sentence-transformers",
+        "datasets",
     ],
 }
 

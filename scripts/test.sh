@@ -3,7 +3,7 @@
 # Arguments go to pytest instead: bash scripts/test.sh tests/plugin/test_hook.py -k disabled
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-bash scripts/setup_venv.sh dev plots hf hub deepspeed triton docs
+bash scripts/setup_venv.sh dev plots hf deepspeed triton docs
 . .venv/bin/activate
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # the tensors are small, and each core has a test of its own
 [ $# -gt 0 ] || set -- -m "${MARKERS:-not slow and not thorough and not gpu}" \
