@@ -38,7 +38,7 @@ class Sdpa(Backend):
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
         low_rank = low_rank_bias(terms, call)
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
-        biased = low_rank is None and (terms.biases or terms.cls_bias is not None)
+        biased = low_rank is None and (bool(terms.biases) or terms.cls_bias is not None)
         plain = not biased and mask.only_causal and terms.window is None
         causal = plain and bool(call.queries == call.keys)  # which kernels support without a matrix
         parts = []
