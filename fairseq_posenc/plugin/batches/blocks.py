@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 import numpy as np
 from fairseq.data import FairseqDataset, ListDataset, TokenBlockDataset
-from fairseq.data.indexed_dataset import best_fitting_int_dtype
 from torch import Tensor
 
 from ...base.errors import InputError
@@ -23,7 +22,7 @@ class CutLinesDataset(ListDataset):
     """Lines, with those of more than ``max_length`` tokens cut into pieces of that length; the last piece is the rest.
 
     No piece is a single token, which ``complete_doc`` would take for the end of a document: a last piece takes a token from the
-    one before.
+    one before. Apart from the sizes, memory grows only with the number of long lines.
 
     Args:
         dataset: the lines.
@@ -32,21 +31,31 @@ class CutLinesDataset(ListDataset):
     """
 
     def __init__(self, dataset: FairseqDataset, sizes: np.ndarray, max_length: int) -> None:
-        sizes = sizes.astype(np.int64)
-        line, offset = cut(sizes, max_length)
-        offset[(offset > 0) & (sizes[line] - offset == 1)] -= 1
-        super().__init__(dataset, np.diff((sizes.cumsum() - sizes)[line] + offset, append=sizes.sum()))
-        self._line, self._offset = (places.astype(best_fitting_int_dtype(len(line) * max_length)) for places in (line, offset))
+        long = np.flatnonzero(sizes > max_length)
+        lengths = sizes[long].astype(np.int64)
+        line, self._offset = cut(lengths, max_length)
+        self._offset[(self._offset > 0) & (lengths[line] - self._offset == 1)] -= 1
+        self._added = np.arange(len(line) + 1) - np.append(line, len(long))  # pieces beyond the first, of the lines before
+        self._pieces = long[line] + self._added[:-1]  # of long lines
+        sizes = np.insert(sizes, long.repeat(np.bincount(line) - 1), 0)
+        sizes[self._pieces] = np.diff((lengths.cumsum() - lengths)[line] + self._offset, append=lengths.sum())
+        super().__init__(dataset, sizes)
 
     def __len__(self) -> int:
-        return len(self._line)
+        return len(self.sizes)
 
     def __getitem__(self, index: int) -> Tensor:
-        start = int(self._offset[index])
-        return self.dataset[self._line[index]][start : start + self.sizes[index]]
+        line, start = self._locate(index)
+        return self.dataset[line][start : start + self.sizes[index]]
 
     def prefetch(self, indices: Iterable[int]) -> None:
-        self.dataset.prefetch({self._line[index] for index in indices})
+        self.dataset.prefetch({self._locate(index)[0] for index in indices})
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        """Return the line of a piece, and the place there of its first token."""
+        before = int(self._pieces.searchsorted(index))  # pieces of long lines
+        is_long = before < len(self._pieces) and self._pieces[before] == index
+        return int(index - self._added[before]), int(self._offset[before]) if is_long else 0
 
 
 class CutLinesBlockDataset(TokenBlockDataset):

@@ -48,9 +48,9 @@ def peek(path: str | os.PathLike) -> dict[str, Any]:
     """Read a file as :func:`load`, with tensors left on the disk if its format allows; it is empty if there is no checkpoint."""
     try:
         content = loading.peek(path)
+        return {} if fault_of(content) else content
     except Exception:  # another kind of file may raise any exception
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
@@ -77,6 +77,12 @@ def untrained(cfg: Mapping[str, Any], model: nn.Module, vocabulary: Mapping[str,
         "extra_state": {"metrics": None, "previous_training_time": 0},
         "last_optimizer_state": None,
     }
+
+
+def optimizer_state_of(content: dict[str, Any]) -> Any:
+    """Return the optimizer's state, which fairseq's older layouts have elsewhere; None without one."""
+    *_, last = content.get("optimizer_history") or [content]
+    return last.get("optimizer", content.get("last_optimizer_state"))
 
 
 def no_checkpoint(path: str | os.PathLike, fault: str) -> InputError:

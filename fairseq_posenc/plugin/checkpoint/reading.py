@@ -25,8 +25,8 @@ def load_models(
 ) -> Any:  # fmt: skip
     """Call fairseq's ``load_model_ensemble_and_task`` after checking what the files name (:mod:`.trust`).
 
-    fairseq-validate, -generate, -eval-lm, -interactive and ``from_pretrained`` build the model that a file names, and if no task
-    is given also its task, criterion and tokenizer, from values in the file.
+    fairseq-validate, -generate, -eval-lm, -interactive and fairseq's ``from_pretrained`` build the model that a file names, and
+    if no task is given also its task, criterion and tokenizer, from values in the file.
 
     Raises:
         InputError: a file has no model for this program, or names what is not listed.

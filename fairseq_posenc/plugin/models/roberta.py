@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoderModel
@@ -12,6 +12,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from ...base.errors import InputError
 from ...core.families import ALBERT, MODERNBERT, ROBERTA
 from ...core.transformer import Encoder, Mask
 from ...core.transformer.heads import RobertaHead
@@ -124,6 +125,11 @@ class PosencRobertaModel(PosencModel, RobertaModel):
         if also_classify is not None:
             extra["classes"] = self.classification_heads[also_classify](extra["features"])
         return x, extra
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise InputError: fairseq's method would read text by the tokenizer of GPT-2, whatever that of the training was."""
+        raise InputError("from_pretrained is not supported: use fairseq_posenc.load_encoder, or export-hf and transformers")
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         ours = from_stock(state_dict, self.encoder.dictionary.pad())

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ...base.errors import InputError, first_line, flag_of
 from ...text.vocabulary import VOCABULARY, differing, fingerprint
-from ..checkpoint.checkpoint_file import no_checkpoint, peek
+from ..checkpoint.checkpoint_file import no_checkpoint, optimizer_state_of, peek
 from ..checkpoint.state_dict import FORMAT, FORMAT_KEY, misfit
 from ..checkpoint.stock import our_options
 from ..models.building import PosencModel, complete, differences
@@ -205,9 +205,9 @@ def lost_state(filename: str, content: dict[str, Any], metric: str | None, reset
         metric: that of the best checkpoint; None if the best so far does not count.
         reset_optimizer: whether training begins again at update 0.
     """
-    part = (content.get("cfg") or {}).get("checkpoint") or {}
+    part = content.get("args") or (content.get("cfg") or {}).get("checkpoint") or {}
     saved = (vars(part) if isinstance(part, Namespace) else part).get("best_checkpoint_metric", metric)
-    if content.get("last_optimizer_state") is None and not reset_optimizer:
+    if optimizer_state_of(content) is None and not reset_optimizer:
         return (
             f"{filename} has no optimizer state, so that training would begin again at update 0. Start a new training from its "
             f"weights: --finetune-from-model {filename}, with another --save-dir"

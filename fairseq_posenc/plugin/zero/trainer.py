@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ...base.errors import InputError, first_line
-from ..checkpoint.checkpoint_file import peek
+from ..checkpoint.checkpoint_file import optimizer_state_of, peek
 from ..processes.group import from_first_process, gather
 from . import sharded_checkpoint
 from .optimizer import EngineOptimizer
@@ -130,7 +130,7 @@ class DeepSpeedTrainer(Trainer):
             InputError: the optimizer state of a plain one is unsharded or missing, and no flag resets the optimizer.
         """
         content = peek(filename) if self.data_parallel_rank == 0 else {}
-        is_plain = content != {} and not sharded_checkpoint.is_sharded(content.get("last_optimizer_state"))
+        is_plain = content != {} and not sharded_checkpoint.is_sharded(optimizer_state_of(content))
         if from_first_process(is_plain) and not reset_optimizer:
             raise InputError(
                 f"{filename} has no sharded optimizer state, from which ZeRO could resume. If it is an unsharded training's, "
@@ -142,7 +142,7 @@ class DeepSpeedTrainer(Trainer):
 
     def _load_shards(self, state: dict[str, Any]) -> None:
         shards = Shards.of(state)
-        assert shards is not None  # as _require_shards has seen
+        assert shards is not None  # as load_checkpoint has seen
         if shards.optimizer != self.cfg.optimizer._name:
             raise InputError(
                 f"--optimizer {self.cfg.optimizer._name} cannot continue from the state of {shards.optimizer} in the checkpoint. "

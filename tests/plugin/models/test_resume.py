@@ -162,6 +162,21 @@ def test_the_best_of_one_metric_is_not_compared_with_another(saved, trainer):
     assert other.load_checkpoint(path, reset_meters=True) is not None
 
 
+def test_older_layouts_go_on(saved, trainer):
+    """Those with the options in ``args``, and with the optimizer's state in ``optimizer_history``."""
+    path = saved("roberta_alibi_tiny")
+    content = torch.load(path, weights_only=True)
+    content["optimizer_history"][-1]["optimizer"] = content.pop("last_optimizer_state")
+    cfg = content.pop("cfg")
+    options = {**cfg["task"], **cfg["model"], "arch": cfg["model"]["_name"], "task": "masked_lm", "best_checkpoint_metric": "ppl"}
+    content["args"] = Namespace(**options)
+    content["extra_state"]["best"] = 7.2
+    torch.save(content, path)
+    with pytest.raises(InputError, match=r"the best ppl.*--best-checkpoint-metric loss"):
+        trainer("roberta_alibi_tiny").load_checkpoint(path)
+    assert trainer("roberta_alibi_tiny").load_checkpoint(path, reset_meters=True) is not None
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "fused_adam", "stable_adamw"])
 def test_options_of_the_optimizer_are_those_of_the_command(optimizer, saved, trainer):
     """fairseq takes them from the checkpoint."""
@@ -235,6 +250,13 @@ def test_a_damaged_history_is_named(history, saved, trainer):
     torch.save({**content, "optimizer_history": [kept | history]}, path)
     with pytest.raises(InputError, match=rf"{path} is not a checkpoint"):
         trainer("roberta_tisa_tiny").load_checkpoint(path)
+
+
+def test_a_file_of_another_kind_is_none(tmp_path, trainer):
+    path = tmp_path / "checkpoint_last.pt"
+    torch.save({"a": 1}, path)
+    with pytest.raises(InputError, match=rf"{path} is not a checkpoint"):
+        trainer("roberta_alibi_tiny").load_checkpoint(str(path))
 
 
 def test_a_damaged_file_is_left_to_what_loads_it(tmp_path, trainer):
