@@ -225,7 +225,7 @@ def report(results: Sequence[dict[str, Any]], pairs: dict[str, Any]) -> Report:
         complete = {model: values for model, values in scores.items() if len(values) == len(scores[names[0]]) > 1}
         if len(complete) > 1:
             columns[f"{benchmark} − {names[0]}"] = {
-                model: f"{with_interval(found['mean'], found, '+.2f')} (p = {number(found['p_holm'], '.2g')})"
+                model: f"{with_interval(found, '+.2f')} (p = {number(found['p_holm'], '.2g')})"
                 for model, found in against(names[0], complete).items()
             }
     for name in ("all pairs", "word order"):
@@ -239,8 +239,7 @@ def report(results: Sequence[dict[str, Any]], pairs: dict[str, Any]) -> Report:
 
 
 def _mean(values: np.ndarray) -> str:
-    found = level(values, "mean")
-    return with_interval(found["mean"], found, ".2f")
+    return with_interval(level(values, "mean"), ".2f")
 
 
 def _share(value: dict[str, Any]) -> str:
