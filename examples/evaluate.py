@@ -61,7 +61,7 @@ Sentence = list[tuple[str, str]]
 IGNORED = -100
 """The label of tokens without a tag: all but the first of each word."""
 SIMILARITY, TAGS = "similarity", "tags"
-TRUSTED = {"trust_remote_code": True}
+TRUSTED: dict[str, Any] = {"trust_remote_code": True}
 """Exports that are not of transformers' own classes have their code with them."""
 
 
@@ -162,7 +162,8 @@ class Experiment:
             return {"labels": labels, **{name: found[name] for name in ("input_ids", "attention_mask")}}
 
         order = torch.Generator().manual_seed(seed)
-        loader = DataLoader(self._tagged[0], args.batch_size, shuffle=True, generator=order, collate_fn=batch)  # type: ignore[arg-type]
+        rows: Any = self._tagged[0]  # a list, which has a data set's methods
+        loader: DataLoader = DataLoader(rows, args.batch_size, shuffle=True, generator=order, collate_fn=batch)
         optimizer = torch.optim.AdamW(model.parameters(), args.lr, weight_decay=0.01)
         schedule = get_linear_schedule_with_warmup(optimizer, args.updates // 10, args.updates)
         model.train()

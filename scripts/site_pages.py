@@ -49,7 +49,7 @@ GENERATED: dict[str, Any] = {}
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Return the site's files: those of the navigation, what they link to, and the theme's."""
     GENERATED.update(generated())
-    config.nav = [{title: [*_expanded(names)]} for entry in config.nav for title, names in entry.items()]
+    config.nav = [{title: [*_expanded(names)]} for entry in config.nav or () for title, names in entry.items()]
     waiting = ["docs/site.css", *(_path(name) for entry in config.nav for names in entry.values() for name in names)]
     site: dict[str, File] = {}
     for name in waiting:  # which grows
@@ -128,7 +128,7 @@ def file_page(file: Path) -> str:
     return f"# {file.relative_to(ROOT)}\n\n`````{CODE.get(file.suffix, 'text')}\n{file.read_text('utf-8')}\n`````\n"
 
 
-def generated() -> Iterator[tuple[str, str]]:
+def generated() -> Iterator[tuple[str, str | bytes]]:
     """Yield the path and the text of each generated page of the navigation."""
     results = [*write_tables.results_by_scheme()]
     for name in sorted(REGISTRY):
@@ -176,7 +176,7 @@ def scheme_page(name: str, expression: str, known: dict[str, str], results: list
     parts = [
         f"# {name}",
         f"    {row['equation']}",
-        _prose(cls.__doc__),
+        _prose(cls.__doc__ or ""),
         _table([(f"`--arch {listing.ROBERTA.architecture(arch)}`", f"`{expression}`") for expression, arch in known.items()],
                ("architecture", "positions")),
     ]  # fmt: skip
@@ -247,7 +247,7 @@ def configuration_page() -> str:
     rows = []
     for path in sorted((ROOT / "examples").rglob("*.yaml")):
         name, text = path.relative_to(ROOT), path.read_text("utf-8")
-        comment = re.match("(?:# (?! ).*\n)*", text)[0].replace("# ", "").replace("\n", " ").strip()
+        comment = "".join(re.findall(r"\A(?:# (?! ).*\n)*", text)).replace("# ", "").replace("\n", " ").strip()
         rows.append((f"[{name.relative_to('examples')}](../{name})", comment))
     table = _table(rows, ("file", "contents"))
     return f"# Configuration files\n\nThe files of `examples/`, with the beginning of their comments.\n\n{table}"

@@ -81,7 +81,7 @@ def run(name: str, *arguments: str | Path) -> None:
     command = [name, *map(str, arguments)]
     print(f"\n$ {shlex.join(command)}", file=sys.stderr, flush=True)
     with subprocess.Popen(command, executable=Path(sys.executable).with_name(name), stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
+        for line in process.stdout or ():
             if name != "fairseq-train" or (line := "  ".join(re.findall(r" ((?:loss|num_updates)=[\d.]+)", line))):
                 print(line.rstrip(), file=sys.stderr, flush=True)
     if process.returncode:

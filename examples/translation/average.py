@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,7 +27,8 @@ def average(paths: list[Path], out: Path) -> None:
     Raises:
         InputError: a file is no checkpoint, or not of the same model as the others.
     """
-    total, content = {}, {}
+    total: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for path in paths:
         content = load(path)
         model = content["model"]

@@ -70,7 +70,7 @@ def write_split(split: str, paths: list[Path], prefixes: list[Path], encoder: Li
         for writer in writers:
             writer.finish()
     print(f"{split}: {kept:,} pairs" + (f", {dropped:,} left out" if dropped else ""))
-    return sum(writer.counts for writer in writers)
+    return np.sum([writer.counts for writer in writers], axis=0)
 
 
 def prepare(text: Path, vocabulary: Path, source: str, target: str, out: Path, max_pieces: int) -> None:
@@ -93,7 +93,7 @@ def prepare(text: Path, vocabulary: Path, source: str, target: str, out: Path, m
         counts = write_split(split, paths, prefixes, encoder, max_pieces if split == "train" else None)
         if split == "train":
             for language in (source, target):
-                (folder / f"dict.{language}.txt").write_text(encoder.dictionary(counts), "utf-8")
+                (folder / f"dict.{language}.txt").write_text(encoder.dictionary(counts.tolist()), "utf-8")
     shutil.copy(vocabulary / SENTENCEPIECE, folder / SENTENCEPIECE)
     folder.replace(out)
 

@@ -97,7 +97,7 @@ def main() -> None:
     for _ in range(args.rounds + 1):  # the first warms up
         for name, model in models.items():
             runs = [lambda m=model: train(m, batch)]
-            runs += [lambda m=model, n=n: translate(m.eval(), tokens[:n], args.length, args.symbols) for n in (1, args.sentences)]
+            runs += [lambda m=model, n=n: translate(m.eval(), tokens[:n], args.length, args.symbols) for n in (1, args.sentences)]  # type: ignore[misc]
             found[name].append([seconds(run, device) for run in runs])
     print(f"{device.type}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}; ms, and the ratio to fairseq's own\n")
     print(f"| | training, batch of {tokens.numel()} tokens | MB | sentence, alone | sentence, {args.sentences} at once |")
