@@ -157,11 +157,11 @@ def test_consolidating_overwrites_only_what_it_is_told_to(sharded_run, capsys, t
     ("there", "flags", "replaced"),
     [
         (None, {}, True),
-        ({"made_by": "consolidate"}, {}, True),
+        ({"made_by": "consolidate", "model": {}}, {}, True),
         ({"optimizer_history": []}, {}, False),
         ([1], {}, False),
-        ({"made_by": "consolidate"}, {"restore_file": "consolidated.pt"}, False),
-        ({"made_by": "consolidate"}, {"finetune_from_model": "link.pt"}, False),
+        ({"made_by": "consolidate", "model": {}}, {"restore_file": "consolidated.pt"}, False),
+        ({"made_by": "consolidate", "model": {}}, {"finetune_from_model": "link.pt"}, False),
     ],
 )
 def test_the_end_of_training_replaces_its_own_file_only(tmp_path, monkeypatch, caplog, there, flags, replaced):
