@@ -92,13 +92,13 @@ class DeepSpeedOptions:
         communication.limit_waiting(self.timeout)  # again, in a process that call_main made
         if self.zero.stage > 0:
             communication.require_one_device(without_gpus(run.cfg))
+        if distributed.is_initialized() and not run.cfg.checkpoint.no_save:
+            sharded_checkpoint.require_shared(Path(run.cfg.checkpoint.save_dir))
         if self._assigns_whole_tensors(run.cfg):
             from .plugin.zero.whole_tensors import WholeTensorTrainer
 
             run.trainer = WholeTensorTrainer
         elif self.zero.stage > 0:
-            if not run.cfg.checkpoint.no_save:
-                sharded_checkpoint.require_shared(Path(run.cfg.checkpoint.save_dir))
             if without_gpus(run.cfg):
                 communication.without_inference_kernels()
             os.environ.setdefault("LOCAL_RANK", str(run.cfg.distributed_training.device_id))

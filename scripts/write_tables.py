@@ -155,6 +155,24 @@ def claims() -> str:
     return tabulate(table.rows, table.head, "github", disable_numparse=True)
 
 
+def language_models() -> str:
+    """Return the ranked table of decoders, with their losses on longer sequences."""
+    plan, runs, rows = comparison_of("language_model", "decoders")
+    ranks, longer = report.ranking(rows, plan, None), report.lengths(finished(runs), rows)
+    losses = {scheme: cells for scheme, _, *cells in longer.rows}
+    shown = ("scheme", "loss", "state", f"− {plan.reference}", "p", "start", "parameters")
+    lines = [[line[ranks.head.index(column)] for column in shown] for line in ranks.rows]
+    lines = [[*line, *losses[line[0]]] for line in lines]
+    return tabulate(lines, (*shown, *longer.head[2:]), "github", disable_numparse=True)
+
+
+def language_model_claims() -> str:
+    """Return the published claims on decoders with their verdicts."""
+    _, runs, _ = comparison_of("language_model", "decoders")
+    table = report.claims_table(judge(read_claims(CLAIMS.with_name("language_model_claims.yaml")), runs))
+    return tabulate(table.rows, table.head, "github", disable_numparse=True)
+
+
 def by_initial_scale() -> str:
     """Return the updates after which runs use word order, by what their initial values are multiplied by."""
     plan, _, rows = comparison_of("starts", "starts")
@@ -295,6 +313,8 @@ TABLES = {
     "docs/compare.md": {
         "comparison": comparison,
         "claims": claims,
+        "language models": language_models,
+        "language model claims": language_model_claims,
         "initial values": by_initial_scale,
         "fine-tuning": fine_tuning,
     },

@@ -35,11 +35,12 @@ def test_every_host_says_what_it_finds_before_it_meets_the_others(monkeypatch, c
 
 @needs_deepspeed
 @pytest.mark.thorough
-def test_what_one_process_finds_ends_all(english_data_bin, tmp_path):
+@pytest.mark.parametrize("sharding", [("--deepspeed-config", "zero2"), ()])
+def test_what_one_process_finds_ends_all(sharding, english_data_bin, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(ONLY_THE_SECOND)
     save_dir = tmp_path / "checkpoints"
-    flags = ("--deepspeed-config", "zero2", "--save-dir", save_dir, "--max-update", 1)
+    flags = (*sharding, "--save-dir", save_dir, "--max-update", 1)
     done = call(RANKS, 2, program, english_data_bin, *OPTIONS, *flags)
     assert done.returncode == exits.REFUSED, done.stdout
     assert "is not shared by all hosts" in done.stdout
