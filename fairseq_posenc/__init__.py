@@ -23,6 +23,7 @@ EXPORTS = {  # name -> module, which is imported when the name is used
     ),
     "load_encoder": "huggingface.encoders",
     "load_vocabulary": "text.vocabulary",
+    "PosencRobertaModel": "plugin.models.roberta",
 }
 __all__ = ["__version__", "importing", "register_plugin", *EXPORTS]
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not call __getat
     from .core.transformer import EncoderOutput as EncoderOutput
     from .core.transformer import build_positions as build_positions
     from .huggingface.encoders import load_encoder as load_encoder
+    from .plugin.models.roberta import PosencRobertaModel as PosencRobertaModel
     from .text.vocabulary import load_vocabulary as load_vocabulary
 else:
 

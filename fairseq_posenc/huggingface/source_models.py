@@ -143,9 +143,9 @@ def of_checkpoint(checkpoint: Checkpoint, folder: Path) -> Source:
     reference: Function = checkpoint.model
     states: Function | None = None
     if checkpoint.is_stock:
-        from ..plugin.models.building import stock_model
+        from ..plugin.models.building import restored
 
-        stock = stock_model(checkpoint)
+        stock = restored(checkpoint, stock=True)
         reference, states = (lambda tokens: stock(tokens)[0]), (lambda tokens: stock(tokens, features_only=True)[0])
     options = {name: getattr(checkpoint.options, name) for name in ("untie_weights_roberta", *ModelType.pooler)}
     return Source(

@@ -15,6 +15,7 @@ from small_models import make_model, save
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from fairseq_posenc import PosencRobertaModel
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.cli import main
 from fairseq_posenc.huggingface import fast_tokenizer
@@ -198,7 +199,7 @@ def test_pieces_named_as_fairseqs_symbols_and_of_white_space(tmp_path):
 
 
 def test_text_after_a_mask_continues(tmp_path):
-    """In the exported tokenizer, as if a word were there of which no piece is a part; text that spells <unk> is one token."""
+    """In fill_mask and in the exported tokenizer alike; text that spells <unk> is one unknown token in both."""
     for number, options in enumerate(GENERAL.values()):
         vocabulary = write_bin(tmp_path / f"bin{number}", train("unigram", "nmt_nfkc", **options))
         fast, mask = exported(vocabulary, tmp_path), vocabulary.dictionary.index("<mask>")
@@ -255,6 +256,22 @@ def test_a_data_bin_without_a_tokenizer_is_exported_without_one(prepared, tmp_pa
     assert main([*arguments, "--no-tokenizer"]) == 0
     assert not (tmp_path / "out" / "tokenizer.json").exists()
     assert (tmp_path / "out" / "fairseq" / "dict.txt").exists()
+
+
+def test_fill_mask_reads_text_as_the_exported_pipeline(prepared, tmp_path):
+    path = save(make_model("roberta_tisa_tiny", prepared), tmp_path / "checkpoint.pt", prepared)
+    hub = PosencRobertaModel.from_pretrained(str(tmp_path), path.name, str(prepared))
+    fast, seen = exported(hub.vocabulary, tmp_path / "hf"), []
+    hub.model.register_forward_pre_hook(lambda module, args: seen.append(args[0][0].tolist()))
+    for text in ("w1 <mask> w2", "w1 <mask>.", "<mask> w3", "(<mask>)"):
+        filled = hub.fill_mask(text, topk=3)
+        assert seen[-1] == fast(text)["input_ids"]
+        assert len(filled) == 3
+        assert all(
+            found.strip() == text.replace(" <mask>", "<mask>").replace("<mask>", piece).strip() for found, _, piece in filled
+        )
+    with pytest.raises(InputError, match="has 2 <mask>"):
+        hub.fill_mask("<mask> <mask>")
 
 
 NAMES = dict(bos_token="<s>", cls_token="<s>", eos_token="</s>", sep_token="</s>", pad_token="<pad>", unk_token="<unk>")

@@ -18,10 +18,12 @@ from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ...base.errors import InputError, first_line, flag_fault, flag_value
+from ...core.families import ROBERTA
 from ...core.schemes import Positions, option_fields
 from ...core.transformer import EncoderConfig, Stack, build_positions
+from ...core.transformer.heads import SpanHead
 from ..checkpoint.checkpoint_file import config_errors_as_input_errors
-from ..checkpoint.state_dict import load_into
+from ..checkpoint.state_dict import SPANS, load_into
 from ..checkpoint.trust import require_no_user_dir, require_ours, require_stock, user_dir
 from ..options.architectures import require_agreement
 from ..options.option_set import ENCODER_OPTIONS, UNLIMITED, OptionSet, field_errors_as_flags, sample_lengths
@@ -235,16 +237,21 @@ def build(arch: str, options: DictConfig | Namespace, dictionary: Dictionary, ta
     return ARCH_MODEL_REGISTRY[arch].build_model(options, SimpleNamespace(cfg=task, args=task, **dictionaries))
 
 
-def stock_model(checkpoint: "Checkpoint") -> BaseFairseqModel:
-    """Build fairseq's own RoBERTa of a checkpoint, in float32 and for evaluation.
+def restored(checkpoint: "Checkpoint", stock: bool = False) -> BaseFairseqModel:
+    """Build fairseq's model of a checkpoint, in float32 and for evaluation: this package's class, or fairseq's own RoBERTa.
 
     Raises:
         InputError: the parameters do not fit the model that the checkpoint describes.
     """
-    require_ours(checkpoint.given, checkpoint.path)
-    options = Namespace(**{**vars(checkpoint.given), "load_checkpoint_heads": True})
+    arch, options = ROBERTA.model if checkpoint.is_stock else checkpoint.arch, checkpoint.options
+    if stock:
+        require_ours(checkpoint.given, checkpoint.path)
+        arch, options = checkpoint.arch, checkpoint.given
+    options = Namespace(**{**vars(options), "load_checkpoint_heads": True})
     with config_errors_as_input_errors(checkpoint.path):
-        model = build(checkpoint.arch, options, dictionary_of(checkpoint.config.vocab_size), checkpoint.task)
+        model = build(arch, options, dictionary_of(checkpoint.config.vocab_size), checkpoint.task)
+        if f"{SPANS}weight" in checkpoint.state:
+            model.encoder.lm_head = SpanHead(checkpoint.config.dim)
         load_into(model, checkpoint.state, f"{checkpoint.path} does not fit the model that its own configuration describes")
     return model.float().eval()
 

@@ -1,8 +1,9 @@
-"""RoBERTa with any positional encoding: fairseq's model and heads around the shared encoder."""
+"""RoBERTa with any positional encoding: fairseq's model, heads and hub interface around the shared encoder."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoderModel
@@ -12,7 +13,6 @@ from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from ...base.errors import InputError
 from ...core.families import ALBERT, MODERNBERT, ROBERTA
 from ...core.transformer import Encoder, Mask
 from ...core.transformer.heads import RobertaHead
@@ -20,6 +20,9 @@ from ..checkpoint.stock import from_stock
 from ..options.architectures import register_family
 from ..options.option_set import ENCODER_OPTIONS, field_errors_as_flags
 from .building import AnyLength, PosencModel, encoder_config
+
+if TYPE_CHECKING:
+    from fairseq.models.roberta.hub_interface import RobertaHubInterface
 
 
 class SentenceEncoder(AnyLength, Encoder):
@@ -127,9 +130,26 @@ class PosencRobertaModel(PosencModel, RobertaModel):
         return x, extra
 
     @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise InputError: fairseq's method would read text by the tokenizer of GPT-2, whatever that of the training was."""
-        raise InputError("from_pretrained is not supported: use fairseq_posenc.load_encoder, or export-hf and transformers")
+    def from_pretrained(
+        cls, model_name_or_path: str, checkpoint_file: str = "model.pt", data_name_or_path: str = "."
+    ) -> RobertaHubInterface:
+        """Return fairseq's hub interface to a checkpoint, with the tokenizer next to its dict.txt.
+
+        Args:
+            model_name_or_path: the folder.
+            checkpoint_file: the file in it.
+            data_name_or_path: the folder of the dictionary and the tokenizer, relative to the first folder if it begins with a
+                dot; by default the first folder, or the data-bin of the training if that folder has no dict.txt.
+
+        Raises:
+            InputError, OSError: the file is not such a checkpoint, or the vocabulary is not its own.
+        """
+        from .hub_interface import load_hub_interface  # rarely needed
+
+        folder = Path(model_name_or_path)
+        data = folder / data_name_or_path if data_name_or_path.startswith(".") else Path(data_name_or_path)
+        anywhere = data_name_or_path == "." and not (data / "dict.txt").exists()
+        return load_hub_interface(folder / checkpoint_file, None if anywhere else data)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         ours = from_stock(state_dict, self.encoder.dictionary.pad())

@@ -12,7 +12,6 @@ from fairseq.models.roberta import RobertaModel
 from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
-from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.core.families import architectures, expressions
 from fairseq_posenc.core.transformer import Encoder
 from fairseq_posenc.plugin.checkpoint.stock import DEAD_COPIES, to_stock
@@ -205,9 +204,3 @@ def test_classification_head_and_features(tokens):
     logits, extra = model(tokens, features_only=True, classification_head_name="task", return_all_hiddens=True)
     assert logits.shape == (3, 3)
     assert len(extra["inner_states"]) == 3
-
-
-def test_the_hub_interface_is_refused():
-    """fairseq's would read any text as if the tokenizer were that of GPT-2."""
-    with pytest.raises(InputError, match="load_encoder"):
-        PosencRobertaModel.from_pretrained("folder", "checkpoint_last.pt")

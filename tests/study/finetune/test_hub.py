@@ -1,4 +1,4 @@
-"""Checkpoints from Python: the encoder alone, the vocabulary, and the names of classes."""
+"""Checkpoints from Python: the encoder alone, the vocabulary, and fairseq's hub interface."""
 
 import shutil
 import subprocess
@@ -7,16 +7,15 @@ import sys
 import pytest
 import readme
 import torch
-from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 
 import fairseq_posenc
-from fairseq_posenc import load_encoder, load_vocabulary
+from fairseq_posenc import PosencRobertaModel, load_encoder, load_vocabulary
 from fairseq_posenc.cli import main
 from fairseq_posenc.plugin.checkpoint.checkpoint import Checkpoint
 from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
-from fairseq_posenc.plugin.models.building import stock_model
+from fairseq_posenc.plugin.models.building import restored
 
 TEXT = "The red ball is round."
 
@@ -32,10 +31,13 @@ def folder(checkpoint, data_bin, tmp_path, monkeypatch):
 
 
 def test_the_documents_snippets(folder):
-    [code] = readme.blocks("## From Python", "python", file="examples/pretraining/README.md")
+    first, hub = readme.blocks("## From Python", "python", file="examples/pretraining/README.md")
     names = {}
-    exec(code, names)  # noqa: S102 - the document's
+    exec(first, names)  # noqa: S102 - the document's
     assert names["states"].shape == (1, names["tokens"].shape[1], 32)
+    exec(hub, names)  # noqa: S102
+    features = names["roberta"].extract_features(names["roberta"].encode("The sky is blue."))
+    torch.testing.assert_close(features, names["states"])
 
 
 def test_what_the_package_exports(folder):
@@ -68,28 +70,60 @@ def test_the_encoder_has_the_checkpoints_parameters_and_takes_no_data(checkpoint
 
 def test_the_encoder_of_stock_roberta(pretrain, data_bin):
     path = pretrain("roberta_base", "--encoder-layers", "2")
-    tokens = torch.tensor(load_vocabulary(data_bin).sequence(TEXT))[None]
-    with torch.no_grad():
-        expected, _ = stock_model(Checkpoint(path))(tokens, features_only=True)
-        torch.testing.assert_close(load_encoder(path)(tokens).last_hidden_state, expected)
+    stock = PosencRobertaModel.from_pretrained(str(path.parent), path.name, str(data_bin))
+    tokens = stock.encode(TEXT)
+    torch.testing.assert_close(load_encoder(path)(tokens[None]).last_hidden_state, stock.extract_features(tokens))
+
+
+def with_vocabulary(checkpoint, data, path):
+    """A checkpoint for the dictionary of another data-bin: other word embeddings, otherwise the same."""
+    saved = load_checkpoint(checkpoint)
+    symbols = len(load_vocabulary(data).dictionary)
+    torch.manual_seed(0)
+    for name, value in saved["model"].items():
+        if name.endswith(("embed_tokens.weight", "lm_head.weight", "lm_head.bias")):
+            saved["model"][name] = torch.randn(symbols, *value.shape[1:])
+    saved["cfg"]["task"]["data"] = str(data)
+    torch.save({**saved, "task_state": {}}, path)
 
 
 @pytest.mark.parametrize("kind", ["data_bin", "gpt2_bin", "wordpiece_bin"])
-def test_encode_and_decode_agree_with_prepare(kind, tmp_path, request):
+def test_encode_and_decode_agree_with_prepare(kind, checkpoint, tmp_path, request):
     lines = ["red ball", "the red ball is round 42.", "x² €"]
     (tmp_path / "text.txt").write_text("\n\n".join(lines), "utf-8")
     (tmp_path / "valid.txt").write_text("red\n")
+    data, folder = tmp_path / "data", tmp_path / "model"
     texts = [tmp_path / "text.txt", "--valid", tmp_path / "valid.txt", "--vocabulary", request.getfixturevalue(kind)]
-    assert main(["prepare", *map(str, texts), "--out", str(tmp_path / "data"), "--workers", "1"]) == 0
-    vocabulary, items = load_vocabulary(tmp_path / "data"), indexed_dataset.MMapIndexedDataset(str(tmp_path / "data" / "train"))
+    assert main(["prepare", *map(str, texts), "--out", str(data), "--workers", "1"]) == 0
+    shutil.copytree(request.getfixturevalue(kind), folder)  # next to the checkpoint, as import-hf leaves it
+    with_vocabulary(checkpoint, data, folder / "model.pt")
+    hub = PosencRobertaModel.from_pretrained(str(folder))
+    items = indexed_dataset.MMapIndexedDataset(str(data / "train"))
     for number, line in enumerate(lines):
-        tokens = vocabulary.sequence(line).tolist()
-        assert tokens == [0, *items[2 * number].tolist()]
-        assert vocabulary.sequence(line, line).tolist() == [*tokens, 2, *tokens[1:]]
-    assert vocabulary.decode(vocabulary.sequence("red ball")) == "red ball"
+        tokens = hub.encode(line)
+        assert tokens.tolist() == [0, *items[2 * number].tolist()]
+        assert hub.encode(line, line).tolist() == [*tokens.tolist(), 2, *tokens[1:].tolist()]
+        assert load_vocabulary(folder).sequence(line, line).tolist() == hub.encode(line, line).tolist()
+    assert hub.decode(hub.encode("red ball")) == "red ball"
+    assert hub.decode(hub.encode("red", "ball")) == ["red", "ball"]
+    assert load_vocabulary(folder).decode(hub.encode("red ball")) == "red ball"
+    assert [text.count("<mask>") for text, _, _ in hub.fill_mask("red <mask>", topk=2)] == [0, 0]
 
 
-def test_what_is_not_there_is_named(tmp_path):
+def test_fill_mask_and_heads(checkpoint, data_bin):
+    hub = PosencRobertaModel.from_pretrained(str(checkpoint.parent), checkpoint.name)  # the data-bin is the checkpoint's own
+    answers = hub.fill_mask("The <mask> ball is round.", topk=3)
+    assert len(answers) == 3
+    assert all(0 < probability < 1 and text.endswith("ball is round.") for text, probability, _ in answers)
+    assert [answer[1] for answer in answers] == sorted((answer[1] for answer in answers), reverse=True)
+    hub.register_classification_head("color", num_classes=4)
+    assert hub.predict("color", hub.encode(TEXT)).exp().sum().item() == pytest.approx(1.0, abs=1e-5)
+    assert len(hub.extract_features(hub.encode(TEXT), return_all_hiddens=True)) == 3
+
+
+def test_what_is_not_there_is_named(checkpoint, data_bin, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere/model\.pt"):
+        PosencRobertaModel.from_pretrained(str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match=r"dict\.txt"):
         load_vocabulary(tmp_path)
     (tmp_path / "other.pt").write_bytes(b"no checkpoint")
@@ -101,7 +135,7 @@ def test_what_is_not_there_is_named(tmp_path):
 def test_classes_have_their_names(recorded, checkpoint, data_bin, tmp_path):
     """As in fairseq's recipe for classes of one's own, those of fairseq's own task included; or those of the data."""
     content = load_checkpoint(checkpoint)
-    [model], _ = checkpoint_utils.load_model_ensemble([str(checkpoint)])
+    model = restored(Checkpoint(checkpoint))
     model.register_classification_head("topic", num_classes=2)
     names = Dictionary()
     for name in ("wet", "royal", "unused"):
@@ -117,4 +151,12 @@ def test_classes_have_their_names(recorded, checkpoint, data_bin, tmp_path):
     content |= {"model": model.state_dict(), "task_state": {"labels": state["labels"]} if recorded else {}}
     content["cfg"]["task"]["data"] = str(data_bin if recorded else tmp_path)
     torch.save(content, tmp_path / "topic.pt")
-    assert Checkpoint(tmp_path / "topic.pt", data_bin).labels == ["wet", "royal"]
+    interface = PosencRobertaModel.from_pretrained(str(tmp_path), "topic.pt", str(data_bin))
+    label = interface.predict("topic", interface.encode(TEXT)).argmax().item()
+    dictionary = interface.task.label_dictionary
+    assert dictionary.string([label + dictionary.nspecial]) == ["wet", "royal"][label]
+
+
+def test_a_checkpoint_without_classes_has_no_names(checkpoint, data_bin):
+    interface = PosencRobertaModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(data_bin))
+    assert len(interface.task.label_dictionary) == interface.task.label_dictionary.nspecial
