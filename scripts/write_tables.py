@@ -45,7 +45,10 @@ TOKENS = 32
 """In the pictures of schemes."""
 PLANS = ("english", "variants", "length")
 """Of examples/compare, with the same data-bin."""
-COMPARED = ("", "scheme", "loss", "state", "− absolute", "p", "start", "÷ absolute", "started", "time", "parameters", "runs")
+COMPARED = (
+    *("", "scheme", "loss", "state", "− absolute", "p", "start", "÷ absolute", "started", "all pairs", "word order", "time"),
+    *("parameters", "runs"),
+)
 """The columns of the comparison's table in README.md, as far as they were measured."""
 
 
@@ -96,7 +99,7 @@ def comparison_of(name: str, results: str = "english") -> tuple[Plan, list[Mappi
     flags = {scheme: plan.flags(scheme) for scheme in plan.schemes}
     done = [run for run in done if run["configuration"]["flags"] == flags.get(run["scheme"])]
     runs = [run for run in done if run["lr"] in plan.learning_rates and run["seed"] <= plan.seeds_of(run["scheme"])]
-    return plan, runs, summarise(plan, runs, recorded(folder, "costs/*/*"))
+    return plan, runs, summarise(plan, runs, recorded(folder, "costs/*/*"), recorded(folder, "benchmarks/pairs/*/*"))
 
 
 def recorded(folder: Path, cells: str) -> list[Mapping[str, Any]]:
@@ -129,7 +132,7 @@ def comparison() -> str:
 def main_schemes() -> str:
     """Return the rows of the best-known schemes, in the order of the ranked table, without the numbers of runs."""
     head, cells = ranked()
-    kept = [place for place, column in enumerate(head) if column not in ("", "scheme", "started", "runs")]
+    kept = [place for place, column in enumerate(head) if column not in ("", "scheme", "started", "all pairs", "runs")]
     rows = [[METHODS[line[1]], f"`{line[1]}`", *(line[place] for place in kept)] for line in cells if line[1] in METHODS]
     return tabulate(rows, ["method", "scheme", *(head[place] for place in kept)], "github", disable_numparse=True)
 

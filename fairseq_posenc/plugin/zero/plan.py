@@ -217,11 +217,11 @@ def memory(parameters: int, zero: ZeroConfig, gpus: int, precision: str, activat
     else:
         optimizer, buffers = parameters * (8 if precision == "fp32" else 16), size if gpus > 1 else 0
         step = buffers + (parameters * 4 if precision == "fp16" else 0)
-    offloads, offloads_parameters = sharded and zero.offload_optimizer, sharded and zero.offload_parameters
-    host = (optimizer + step if offloads else 0) + (whole if offloads_parameters else 0)
+    offloads = zero.offload_optimizer
+    host = (optimizer + step if offloads else 0) + (whole if zero.offload_parameters else 0)
     return Memory(
         start=size,
-        parameters=0 if offloads_parameters else whole,
+        parameters=0 if zero.offload_parameters else whole,
         gradients=0 if offloads and zero.stage >= 2 else gradients,
         optimizer=0 if offloads else optimizer,
         buffers=buffers,

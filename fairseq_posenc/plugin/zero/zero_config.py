@@ -24,6 +24,8 @@ DECIDED = (
 )
 """The keys that fairseq's options decide."""
 OFFLOADED = ("device", "pin_memory")
+OFFLOADING = {"offload_optimizer": 1, "offload_param": 3}
+"""Sections, each with the least stage that divides what it moves to the host."""
 KEYS = {
     "": (
         *(*DECIDED, "zero_optimization", "zero_allow_untested_optimizer"),
@@ -88,6 +90,9 @@ def read(source: str) -> ZeroConfig:
             f"{file} has zero_optimization.overlap_comm, which stage 1 cannot do while fairseq decides when an update is "
             "complete. Leave it out, or use stage 2."
         )
+    for section, least in OFFLOADING.items():
+        if values.get(f"zero_optimization.{section}.device") == "cpu" and stage < least:
+            raise InputError(f"{file} has zero_optimization.{section}, which needs stage {least} or more, and not {stage}")
     bucket, live = zero.get("reduce_bucket_size", DEFAULT_BUCKET), zero.get("stage3_max_live_parameters", DEFAULT_LIVE)
     if not isinstance(bucket, (int, float)) or not isinstance(live, (int, float)):
         raise InputError(f"{file}: reduce_bucket_size and stage3_max_live_parameters of zero_optimization must be numbers")

@@ -113,6 +113,8 @@ def test_what_fairseqs_options_decide_is_refused(complete, decided, name, stage)
         ({"zero_optimization": {"stage": 2}, "gradient_cliping": 1.0}, "did you mean gradient_clipping"),
         ({"zero_optimization": {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}}, "data_types"),
         ({"zero_optimization": {"stage": 1, "overlap_comm": True}}, "use stage 2"),
+        ({"zero_optimization": {"stage": 0, "offload_optimizer": {"device": "cpu"}}}, "offload_optimizer, which needs stage 1"),
+        ({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}, "offload_param, which needs stage 3"),
         ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}, "offload_optimizer.device"),
         ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}}, "offload_optimizer.ratio"),
         ({"zero_optimization": {"stage": 2, "zero_quantized_gradients": True}}, "zero_optimization.zero_quantized_gradients"),
