@@ -61,8 +61,12 @@ def sentence(error: Exception) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, which for those of PyTorch and others may fill a page."""
-    return str(error).strip().partition("\n")[0]
+    """Return the first line of an error's message, which for those of PyTorch and others may fill a page.
+
+    The second is added where the first announces it by a colon.
+    """
+    first, _, rest = str(error).strip().partition("\n")
+    return f"{first} {rest.strip().partition(chr(10))[0]}".strip() if first.rstrip().endswith(":") else first
 
 
 def lacking(*extras: str) -> str | None:

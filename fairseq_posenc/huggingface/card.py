@@ -31,7 +31,7 @@ USES = {  # of a head: transformers' name of the task, and an example
     "Seq2SeqLM": ("translation", ""),
     "CausalLM": ("text-generation", '"The sky is", max_new_tokens=20'),
     "SequenceClassification": ("text-classification", '"The sky is blue."'),
-    "QuestionAnswering": ("question-answering", 'question="What is blue?", context="The sky is blue."'),
+    "QuestionAnswering": ("question-answering", ""),
 }
 NAME = re.compile(r"\w[\w.+ -]{0,79}")
 KINDS = {"CausalLM": ("decoder", "padding"), "Seq2SeqLM": ("encoder and decoder", "padding")}
@@ -41,6 +41,14 @@ TRANSLATE = """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 tokenizer, model = AutoTokenizer.from_pretrained({name}), AutoModelForSeq2SeqLM.from_pretrained({name})
 translated = model.generate(**tokenizer("A sentence.", return_tensors="pt"), num_beams=4, max_new_tokens=200)
 print(tokenizer.batch_decode(translated, skip_special_tokens=True))"""
+ANSWER = """from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained({name}), AutoModelForQuestionAnswering.from_pretrained({name})
+inputs = tokenizer("What is blue?", "The sky is blue.", return_tensors="pt")
+scores = model(**inputs)
+print(tokenizer.decode(inputs.input_ids[0, scores.start_logits.argmax() : scores.end_logits.argmax() + 1]))"""
+PROGRAMS = {"Seq2SeqLM": TRANSLATE, "QuestionAnswering": ANSWER}
+"""For heads without a pipeline in transformers 5."""
 NO_TOKENIZER = "No tokenizer was exported."
 REMOTE_CODE = """The model's code is `modeling_posenc.py`, which needs PyTorch, transformers and what schemes of other packages
 import. Where fairseq_posenc is installed, `import fairseq_posenc.huggingface.auto` registers the same classes, and
@@ -98,8 +106,8 @@ def card(
     name = json.dumps(options.out.resolve().name) + ("" if own_type else ", trust_remote_code=True")
     loaded = f"AutoModelFor{checkpoint.head.kind}"
     use = f"from transformers import {loaded}\n\nmodel = {loaded}.from_pretrained({name})"
-    if tokenizer != NO_TOKENIZER and checkpoint.translates:
-        use = TRANSLATE.format(name=name)
+    if tokenizer != NO_TOKENIZER and checkpoint.head.kind in PROGRAMS:
+        use = PROGRAMS[checkpoint.head.kind].format(name=name)
     elif tokenizer != NO_TOKENIZER:
         use = f'from transformers import pipeline\n\npipe = pipeline("{pipeline}", {name})\npipe({example})'
     differences = "\n".join(f"- {implementation}: {result}" for implementation, result in parity.items())

@@ -147,7 +147,7 @@ def build(source: Source, config: EncoderConfig, state: StateDict, seed: int) ->
         state = state | {name: value for name, value in model.state_dict().items() if name.startswith(LANGUAGE_MODEL)}
         if tied and not spans:
             state[f"{LANGUAGE_MODEL}weight"] = state[WORDS]
-    load_into(model, state, "the source does not fit its own configuration")
+    load_into(model, state, f"{source.name} does not fit its own configuration")
     return model.float().eval()
 
 

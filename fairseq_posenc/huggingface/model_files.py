@@ -27,6 +27,8 @@ SENTENCEPIECE = "spm.model"  # DeBERTa's
 MAX_COUNT = 10_000
 """Of layers and of labels, for each of which transformers makes an option or a name."""
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
+PLAIN = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.bool)
+"""The types of numbers of a model that is not quantized; the last two are of constants, such as the numbers of positions."""
 
 
 def read_config(name: str) -> PretrainedConfig:
@@ -71,9 +73,13 @@ def load_model(name: str) -> tuple[PreTrainedModel, str, list[str]]:
             raise InputError(f"config.json describes {layers} layers, and the weights are of {held}")
         wanted = kind.model_class(head)
         with torch.device("meta"):
-            described = sum(parameter.numel() for parameter in wanted(config).parameters())
+            parameters = dict(wanted(config).named_parameters())
+        described = sum(parameter.numel() for parameter in parameters.values())
         if described > 2 * sum(value.numel() for value in weights.values()):  # before memory is taken; heads may be missing
             raise InputError(f"config.json describes {described:,} parameters, far more than the weights have")
+        for key in parameters.keys() & weights.keys():
+            if (shape := tuple(parameters[key].shape)) != (found := tuple(weights[key].shape)):
+                raise InputError(f"{key} of the weights is {found}, and config.json describes {shape}")
         options = {"output_loading_info": True, "dtype": torch.float32}
         model, info = wanted.from_pretrained(None, config=config, state_dict=weights, **options)
     # An encoder's pooler may be missing, and not one that is part of a head, as DeBERTa's.
@@ -128,4 +134,6 @@ def _read_tensors(path: Path | str) -> StateDict:
         ) from None
     if not isinstance(state, dict) or not all(isinstance(key, str) and is_ordinary(value) for key, value in state.items()):
         raise InputError(f"{path} does not hold only tensors of numbers: it is damaged, or another kind of file")
+    if coded := [f"{key} is {value.dtype}" for key, value in state.items() if value.dtype not in PLAIN]:
+        raise InputError(f"{path} is of a quantized model ({coded[0]}), whose numbers are codes: dequantize it first")
     return state

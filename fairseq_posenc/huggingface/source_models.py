@@ -6,6 +6,7 @@ as the reference.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -77,7 +78,7 @@ class Source:
         state = {name.removeprefix(ENCODER): value for name, value in self.state.items() if name.startswith(ENCODER)}
         with config_errors_as_input_errors(self.name):
             encoder = Encoder(self.config).float().eval()
-            load_into(encoder, state, "the source does not fit its own configuration")
+            load_into(encoder, state, f"{self.name} does not fit its own configuration")
         if self.states is not None:
             self.compare(self.states, lambda tokens: encoder(tokens).last_hidden_state, tolerance)
         return encoder
@@ -92,9 +93,12 @@ class Source:
         batches = random_batches(dictionary, [min(16, length), length])
         parity = compare(theirs, ours, batches, dictionary.pad())
         if not parity.difference <= tolerance:
+            reason = "config.json has an option that has no equivalent here"
+            if not math.isfinite(parity.difference):
+                reason = "weights hold numbers that are not finite"
             raise InputError(
                 f"{self.name}: the imported model is not the source's: outputs differ by {parity.difference:.3g}, and "
-                f"{tolerance:g} is allowed. Its config.json has an option that has no equivalent here."
+                f"{tolerance:g} is allowed. Its {reason}."
             )
         return parity
 
@@ -118,7 +122,8 @@ def read(name: str) -> Source:
         if not checkpoint.is_stock:
             raise InputError(
                 f"{path} is of the architecture {checkpoint.arch!r}: of fairseq's checkpoints, only its own RoBERTa is imported. "
-                "A checkpoint of this package needs no import: continue from it with --finetune-from-model."
+                "A checkpoint of this package needs no import: continue from it with --finetune-from-model. To give it other "
+                "positions, import its export (export-hf) with --positions."
             )
         return of_checkpoint(checkpoint, folder)
     if not folder.exists() and folder.parent != Path() and folder.parent.is_dir():  # else it would be looked for on the hub

@@ -57,7 +57,7 @@ def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 def test_it_finds_a_read_and_two_devices(fake_cuda: None) -> None:
     with pytest.raises(RuntimeError):
         torch.ones(3).sum().item()
-    with pytest.raises(RuntimeError, match="devices,? cuda:0(,| and) cpu"):
+    with pytest.raises(RuntimeError, match=r"devices,? cuda:0(,| and) cpu"):
         torch.ones(3) + torch.ones(3, device="cpu")
 
 

@@ -72,6 +72,16 @@ def test_language_model_and_its_evaluation(data_bin, tmp_path, run):
     assert 10 < float(perplexity) < 100
 
 
+OWN_SCHEME = """
+from fairseq_posenc import Scheme, Terms, register
+
+@register
+class Own(Scheme):
+    name, equation, source = "own", "e = q·k / √d", "this test"
+
+    def layer_terms(self, window):
+        return [Terms()] * self.settings.layers
+"""
 CONFIG = """# @package _group_
 common: {{cpu: true, log_format: simple, user_dir: {user_dir}}}
 task: {{_name: masked_lm, data: {data}, tokens_per_sample: 32}}
@@ -97,6 +107,23 @@ def test_hydra_with_user_dir_beside_the_hook(data_bin, tmp_path, run):
     assert refused.returncode == 2
     assert "fairseq-hydra-train: --batch-size 0: at least 1 is needed" in refused.stdout
     assert "Traceback" not in refused.stdout
+
+
+@pytest.mark.parametrize("where", ["command line", "file"])
+def test_hydra_with_the_schemes_of_a_user_dir(where, data_bin, tmp_path, run):
+    """In a configuration with a list of defaults, whose model was composed before the package was imported."""
+    (tmp_path / "my_schemes").mkdir()
+    (tmp_path / "my_schemes" / "__init__.py").write_text(OWN_SCHEME)
+    config = (Path(__file__).parents[2] / "examples/pretraining/tiny.yaml").read_text()
+    given, user_dir = [], f"{tmp_path}/my_schemes"
+    if where == "file":
+        config = config.replace("common:\n", f"common:\n  user_dir: {user_dir}\n")
+    else:
+        given = [f"common.user_dir={user_dir}"]
+    (tmp_path / "tiny.yaml").write_text(config)
+    options = ["model._name=roberta_posenc_tiny", "model.positions=absolute+own", "optimization.max_update=1", "common.cpu=true"]
+    flags = ["--config-dir", tmp_path, "--config-name", "tiny", *given, f"task.data={data_bin}", *options]
+    assert "positions absolute+own" in run("fairseq-hydra-train", *flags, cwd=tmp_path).stdout
 
 
 def updates(checkpoint):

@@ -218,3 +218,10 @@ def test_an_error_of_a_worker_is_its_sentence(error, message, capsys):
     with pytest.raises(SystemExit), in_process(0):
         list(torch.utils.data.DataLoader(Rows(error), num_workers=1))
     assert capsys.readouterr().err == f"fairseq-train: {message}\n"
+
+
+def test_all_jobs_of_a_multirun_are_checked_before_the_first_starts(said):
+    names = "model._name=roberta_tisa_tiny,roberta_tsia_tiny"
+    message = said(hydra_train, f"-m --config-dir {EXAMPLES} --config-name tiny task.data=BIN common.cpu=true {names}")
+    assert "unknown architecture 'roberta_tsia_tiny'" in message
+    assert not Path("multirun/0").exists()

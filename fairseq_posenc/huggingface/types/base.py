@@ -197,7 +197,9 @@ class ModelType:
         values = {ours: getattr(config, theirs) for ours, theirs in self.names.items() if ours not in self.fixed}
         width = getattr(config, "embedding_size", config.hidden_size)
         values |= {"embed_dim": width if width != config.hidden_size else 0, **self.fixed, **self.fields(config)}
-        values["activation"] = our_activation(values["activation"])
+        values["activation"] = our_activation(named := values["activation"])
+        if values["activation"] not in ACTIVATIONS:
+            raise InputError(f"{self.names['activation']} {named!r} has no equivalent here, only {', '.join(ACTIVATIONS)}")
         return EncoderConfig(vocab_size=len(dictionary), padding_idx=dictionary.pad(), separator_idx=dictionary.eos(), **values)
 
     def new_config(self, encoder: EncoderConfig, options: Options) -> PretrainedConfig:

@@ -1,5 +1,7 @@
 """ESM (Lin et al. 2023, ESM-2): a model of proteins, and RoBERTa with LayerNorm before each block and rotations."""
 
+from transformers import PretrainedConfig
+
 from ...core.transformer import EncoderConfig
 from ...core.transformer.config import TRANSFORMERS
 from ...plugin.checkpoint.state_dict import ENCODER, LANGUAGE_MODEL, WORDS
@@ -24,6 +26,9 @@ class Esm(RobertaHeads):
     names = TRANSFORMERS | {"layernorm_embedding": "emb_layer_norm_before"}
     fixed = {"normalize_before": True, "activation": "gelu", "positions": "rope", "position_options": {"rope_layout": "half"}}
     pooler = {"pooler_dropout": ("hidden_dropout_prob",)}
+
+    def fields(self, config: PretrainedConfig) -> Options:
+        return {"layernorm_embedding": bool(config.emb_layer_norm_before)}  # None by default
 
     def describe(self, encoder: EncoderConfig, head: Head) -> Options | None:
         options = super().describe(encoder, head)

@@ -35,7 +35,7 @@ class ModernBert(ModelType):
     names = {
         **{**TRANSFORMERS, "activation": "hidden_activation", "activation_dropout": "mlp_dropout", "norm_bias": "norm_bias"},
         **{"attention_dropout": "attention_dropout", "layer_norm_eps": "norm_eps", "linear_bias": "attention_bias"},
-        **{"dropout": "embedding_dropout", "head_bias": "classifier_bias"},
+        **{"dropout": "embedding_dropout", "head_bias": "classifier_bias", "output_bias": "decoder_bias"},
     }
     fixed = {"gated_ffn": True, "normalize_before": True, "first_norm": False, "initialization": "megatron"}
 

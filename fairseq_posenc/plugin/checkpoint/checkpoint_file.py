@@ -102,7 +102,8 @@ def fault_of(content: Any) -> str | None:
             return f"its {name!r} is of the type {type(content[name]).__name__}"
     version = (content.get("task_state") or {}).get(FORMAT_KEY, FORMAT)
     if version != FORMAT:
-        return f"its {FORMAT_KEY!r} is {version!r}, that of another release, and this release reads {FORMAT}"
+        found = version if isinstance(version, int) else f"of the type {type(version).__name__}"  # which may print without end
+        return f"its {FORMAT_KEY!r} is {found}, that of another release, and this release reads {FORMAT}"
     if (history := content.get("optimizer_history")) is None:
         return None
     last = history[-1] if history else None

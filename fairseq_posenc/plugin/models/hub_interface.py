@@ -58,10 +58,11 @@ class HubInterface(RobertaHubInterface):
         ids = [*vocabulary.encode(before).ids, mask, *following.ids[following.ends > 1]]
         tokens = torch.from_numpy(vocabulary.join(np.array(ids, np.int64)))
         logits = self.model(tokens[None].to(self.device), features_only=False)[0][0, ids.index(mask) + 1]
-        found = logits.softmax(dim=0).topk(topk)
+        found = logits.softmax(dim=0).topk(min(topk, len(vocabulary.dictionary)))
         fillings = []
         for number, probability in zip(found.indices.tolist(), found.values.tolist(), strict=True):
             spaced = vocabulary.tokenizer.spelling(vocabulary.dictionary[number]).startswith(" ")
-            filling = " " * spaced + vocabulary.decode([number]).strip()
+            text = vocabulary.decode([number]).strip()
+            filling = vocabulary.dictionary[number] if number < vocabulary.dictionary.nspecial else " " * spaced + text
             fillings.append((f"{before}{filling}{after}".strip(), probability, filling))
         return fillings

@@ -131,7 +131,7 @@ class PosencRobertaModel(PosencModel, RobertaModel):
 
     @classmethod
     def from_pretrained(
-        cls, model_name_or_path: str, checkpoint_file: str = "model.pt", data_name_or_path: str = "."
+        cls, model_name_or_path: str | Path, checkpoint_file: str = "model.pt", data_name_or_path: str | Path = "."
     ) -> RobertaHubInterface:
         """Return fairseq's hub interface to a checkpoint, with the tokenizer next to its dict.txt.
 
@@ -146,7 +146,7 @@ class PosencRobertaModel(PosencModel, RobertaModel):
         """
         from .hub_interface import load_hub_interface  # rarely needed
 
-        folder = Path(model_name_or_path)
+        folder, data_name_or_path = Path(model_name_or_path), str(data_name_or_path)
         data = folder / data_name_or_path if data_name_or_path.startswith(".") else Path(data_name_or_path)
         anywhere = data_name_or_path == "." and not (data / "dict.txt").exists()
         return load_hub_interface(folder / checkpoint_file, None if anywhere else data)

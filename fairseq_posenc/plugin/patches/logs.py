@@ -5,7 +5,7 @@ import time
 
 from fairseq import trainer
 from fairseq.criterions import masked_lm
-from fairseq.logging import metrics, progress_bar
+from fairseq.logging import meters, metrics, progress_bar
 from fairseq.tasks import FairseqTask
 
 from ...base.patching import ModuleProxy, wrap
@@ -30,6 +30,15 @@ def logs_after_a_resume() -> None:
             updates = self.get_num_updates()
             progress_bar.SummaryWriter = functools.partial(summary_writer, purge_step=updates + 1 if updates else None)
         return get_train_iterator(self, *args, **kwargs)
+
+
+def no_speed_of_nothing() -> None:
+    """Leave speeds out of logs where nothing was counted: fairseq-validate logs 0. Can be removed when fairseq does so."""
+
+    @wrap(meters.MetersDict, "get_smoothed_values")
+    def counted(get_smoothed_values, self):
+        idle = {name for name, meter in self.items() if isinstance(meter, meters.TimeMeter) and not meter.i}
+        return {name: value for name, value in get_smoothed_values(self).items() if name not in idle}
 
 
 def share_requests_to_stop() -> None:

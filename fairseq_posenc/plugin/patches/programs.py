@@ -15,8 +15,10 @@ from fairseq.trainer import Trainer
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import get_args
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import filter_overrides
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig
+from hydra.plugins.sweeper import Sweeper
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from ...base.errors import KINDS, InputError, first_line, flag_fault, flag_of, suggestion
@@ -25,7 +27,7 @@ from ..checkpoint.trust import import_user_dir
 from ..options.architectures import require_architecture, update_configs
 from ..options.help import add_groups
 from ..processes.exits import refuse
-from ..run import no_decay, program_run
+from ..run import checks, no_decay, program_run
 
 
 def generate_through_call_main() -> None:
@@ -85,7 +87,25 @@ def user_dir_imported_first() -> None:
     @wrap(initialize, "add_defaults")
     def import_and_add(add_defaults: Any, cfg: DictConfig) -> None:
         import_user_dir(cfg.common.user_dir)
+        if cfg.common.user_dir is not None and isinstance(model := cfg.get("model"), DictConfig):
+            cfg.model = OmegaConf.create(OmegaConf.to_container(model))  # its class is that before the import
         add_defaults(cfg)
+
+
+def jobs_checked_first() -> None:
+    """Check all jobs of a multirun before the first starts. Can be removed when Hydra composes all before it runs one."""
+
+    @wrap(Sweeper, "validate_batch_is_legal")
+    def check_jobs(validate: Any, sweeper: Any, batch: Any) -> None:
+        validate(sweeper, batch)
+        for overrides in batch:
+            cfg = sweeper.hydra_context.config_loader.load_sweep_config(sweeper.config, [*overrides])
+            initialize.add_defaults(cfg)
+            try:
+                checks.check_number_ranges(cfg)
+                checks.complete_model(cfg)
+            except InputError as error:
+                refuse(f"{' '.join(filter_overrides(overrides))}: {error}")
 
 
 def report_what_is_missing() -> None:
@@ -125,7 +145,7 @@ def _fault(error: Exception) -> str:
         return f"{section or 'configuration'}: there is no {name}: {suggestion(name, error.options or ())}".rstrip()
     if isinstance(cause, (ConfigAttributeError, ConfigKeyError)) and cause.parent_node is not None:
         known = suggestion(str(cause.key), map(str, cause.parent_node))
-        return f"there is no option {cause.full_key}: {known or f'it is none of {first_line(cause)}'}".strip()
+        return f"there is no option {cause.full_key}: {known or f'where it is missing, add it with +{cause.full_key}='}".strip()
     if value := re.match(r"Value '(.*)' of type .* could not be converted to (Integer|Float|Boolean)", str(cause)):
         wanted, _ = KINDS[{"Integer": int, "Float": float, "Boolean": bool}[value[2]]]
         return f"{getattr(cause, 'full_key', '')} must be {wanted}, got {value[1]!r}"

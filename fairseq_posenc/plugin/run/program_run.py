@@ -232,6 +232,7 @@ AROUND_TRAINING = (
     consolidate,
     stop_on_signal,
     choose_trainer,
+    training_log.name_the_processor,
     readers.end_readers,
 )
 AROUND_OTHERS = (report_errors, require_checkpoint, readers.end_readers)

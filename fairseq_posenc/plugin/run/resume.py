@@ -21,7 +21,7 @@ from ...base.errors import InputError, first_line, flag_of
 from ...text.vocabulary import VOCABULARY, differing, fingerprint
 from ..checkpoint.checkpoint_file import no_checkpoint, optimizer_state_of, peek
 from ..checkpoint.state_dict import FORMAT, FORMAT_KEY, misfit
-from ..checkpoint.stock import our_options
+from ..checkpoint.stock import from_stock, our_options
 from ..models.building import PosencModel, complete, differences
 from ..optim.settings import MASTER, by_parameter
 from ..options.option_set import ENCODER_OPTIONS, OptionSet
@@ -32,7 +32,12 @@ NEW_MODEL = (
     "Repeat the options of the checkpoint, or name another --save-dir for another model; to start that from these weights: "
     "--finetune-from-model"
 )
-ZERO = "EngineOptimizer is that of ZeRO, which continues with fairseq_posenc.train --deepspeed-config zero1, zero2 or zero3"
+NEW_POSITIONS = "to change positions: fairseq-posenc export-hf, then import-hf of the export with --positions"
+OPTIMIZERS = {
+    "EngineOptimizer": "EngineOptimizer is that of ZeRO: use fairseq_posenc.train --deepspeed-config zero1, zero2 or zero3",
+    "FP16Optimizer": "FP16Optimizer is that of --bf16 and --fp16: continue with the checkpoint's, or without",
+}
+"""What fairseq's names of optimizers in its messages mean."""
 
 
 def state_dict(save: Callable, task: FairseqTask) -> dict[str, Any]:
@@ -136,15 +141,7 @@ def load_checkpoint(
         return load(trainer, *arguments)
     different: list[str] = []
     try:
-        refusal = None
-        if trainer.data_parallel_rank == 0 and (content := peek(filename)):  # loading reports what is damaged
-            settings = trainer.cfg.checkpoint
-            weights_only = filename == settings.finetune_from_model
-            refusal, different = compare(filename, content, model, trainer.task, weights_only)
-            if refusal is None and not weights_only:
-                metric = None if reset_meters else settings.best_checkpoint_metric
-                refusal = lost_state(filename, content, metric, reset_optimizer)
-        refusal, different = from_first_process((refusal, different))
+        refusal, different = from_first_process(_faults(filename, trainer, reset_optimizer, reset_meters))
         if refusal is not None:
             raise InputError(refusal)
         state = load(trainer, *arguments)
@@ -154,14 +151,32 @@ def load_checkpoint(
     except (InputError, OSError):
         raise
     except AssertionError as error:  # fairseq's, about another criterion or optimizer
-        raise InputError(f"{filename}: {error}. {ZERO if 'EngineOptimizer' in str(error) else ''}") from error
+        hints = [hint for name, hint in OPTIMIZERS.items() if name in str(error)]
+        raise InputError(f"{filename}: {error}. {' '.join(hints)}") from error
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise no_checkpoint(Path(filename), f"its trainer's state: {type(error).__name__}: {error}") from error
     except Exception as error:
         if type(error) is not Exception:  # fairseq raises Exception itself if the parameters do not fit
             raise
         reason = f"it has {'; '.join(different)}" if different else misfit(error.__context__)
-        raise InputError(f"{filename} does not fit the model to be trained: {reason}. Give the same sizes") from error
+        raise InputError(
+            f"{filename} does not fit the model to be trained: {reason}. Give the same sizes; {NEW_POSITIONS}"
+        ) from error
+
+
+def _faults(filename: str, trainer: Trainer, reset_optimizer: bool, reset_meters: bool) -> tuple[str | None, list[str]]:
+    """Return, in the first process, what :func:`compare` or :func:`lost_state` find; loading reports what is damaged."""
+    content, weights_only = {}, filename == trainer.cfg.checkpoint.finetune_from_model
+    if trainer.data_parallel_rank == 0:
+        content = peek(filename)
+    if not content:
+        return None, []
+    refusal, different = compare(filename, content, trainer._model, trainer.task, weights_only)
+    if weights_only:
+        report_loaded(filename, from_stock(content["model"]), trainer._model)
+    elif refusal is None:
+        refusal = lost_state(filename, content, trainer.cfg, reset_optimizer, reset_meters)
+    return refusal, different
 
 
 def compare(
@@ -193,26 +208,45 @@ def compare(
         return f"{filename} does not record which model it holds ({type(error).__name__}: {reason}). {NEW_MODEL} {filename}", []
     flags = [f"{flag_of(name)} {saved} in the checkpoint, {new} now" for name, (saved, new) in unequal.items()]
     if flags and not weights_only:
-        return f"{filename} holds another model than the one to be trained: {'; '.join(flags)}. {NEW_MODEL} {filename}", flags
+        advice = f"{NEW_MODEL} {filename}; {NEW_POSITIONS}"
+        return f"{filename} holds another model than the one to be trained: {'; '.join(flags)}. {advice}", flags
     return None, flags
 
 
-def lost_state(filename: str, content: dict[str, Any], metric: str | None, reset_optimizer: bool) -> str | None:
+def report_loaded(filename: str, state: dict[str, Tensor], model: BaseFairseqModel) -> None:
+    """Log which parameters of a new training are those of a checkpoint, which are new, and which of the checkpoint are unused."""
+    ours, theirs = {*model.state_dict()}, {*state}
+    both = f"{len(ours & theirs)} parameters loaded"
+    parts = {"new": ours - theirs, "unused": theirs - ours}
+    named = [f"{len(of)} {kind} ({', '.join(sorted(of)[:6])}{' …' * (len(of) > 6)})" for kind, of in parts.items() if of]
+    logger.info(f"from {filename}: {'; '.join([both, *named])}")
+
+
+def lost_state(filename: str, content: dict[str, Any], now: Any, reset_optimizer: bool, reset_meters: bool) -> str | None:
     """Describe what fairseq would silently lose in resuming, or return None.
 
     Args:
         content: what the file holds.
-        metric: that of the best checkpoint; None if the best so far does not count.
+        now: the configuration of the training.
         reset_optimizer: whether training begins again at update 0.
+        reset_meters: whether the best so far does not count.
     """
-    part = content.get("args") or (content.get("cfg") or {}).get("checkpoint") or {}
-    saved = (vars(part) if isinstance(part, Namespace) else part).get("best_checkpoint_metric", metric)
+    old, cfg = content.get("args"), content.get("cfg") or {}
+    both = [old or cfg.get(section) or {} for section in ("checkpoint", "optimizer")]
+    saving, optimizing = (vars(part) if isinstance(part, Namespace) else part for part in both)
+    metric, new_training = now.checkpoint.best_checkpoint_metric, f"--finetune-from-model {filename}, with another --save-dir"
+    saved, optimizer = saving.get("best_checkpoint_metric", metric), optimizing.get("optimizer" if old else "_name")
+    if optimizer not in (None, now.optimizer._name) and not reset_optimizer:
+        return (
+            f"{filename} has the state of --optimizer {optimizer}, not of {now.optimizer._name}. Repeat {optimizer}, or start "
+            f"a new training from its weights: {new_training}"
+        )
     if optimizer_state_of(content) is None and not reset_optimizer:
         return (
             f"{filename} has no optimizer state, so that training would begin again at update 0. Start a new training from its "
-            f"weights: --finetune-from-model {filename}, with another --save-dir"
+            f"weights: {new_training}"
         )
-    if "best" in (content.get("extra_state") or {}) and metric not in (None, saved):
+    if "best" in (content.get("extra_state") or {}) and metric != saved and not reset_meters:
         return (
             f"the best {saved} in {filename} does not compare with --best-checkpoint-metric {metric}. Repeat {saved}, or forget "
             "the best with --reset-meters"

@@ -5,7 +5,8 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,6 +19,7 @@ from torch.profiler import ProfilerAction, profile
 from ...base.files import partial_of
 from ...core.transformer import Stack
 from ..processes.gpus import GPUS
+from ..processes.group import without_gpus
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,26 @@ def untimed(function: Callable) -> Callable:
         return result
 
     return call
+
+
+@contextmanager
+def name_the_processor(run: Any) -> Iterator[None]:
+    """Without a GPU, log so in place of fairseq's line on the number of GPUs."""
+    common, processes = run.cfg.common, run.cfg.distributed_training.distributed_world_size
+
+    def named(record: logging.LogRecord) -> bool:
+        if str(record.msg).endswith("devices (GPUs/TPUs)"):
+            why = "" if common.cpu else ", as PyTorch finds no GPU"
+            record.msg = f"training on the CPU{why} (processes: {processes}, threads of each: {torch.get_num_threads()}); "
+            record.msg += f"the loss is logged after every {common.log_interval} updates (--log-interval)"
+        return True
+
+    if without_gpus(run.cfg):
+        run.module["logger"].addFilter(named)
+    try:
+        yield
+    finally:
+        run.module["logger"].removeFilter(named)
 
 
 class Speed:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...base.errors import FieldError, first_line, lacking
+from ...base.errors import FieldError, InputError, first_line, lacking
 from ...core.attention import BACKENDS, Mask
 from ...core.attention.bias import additive_bias
 from ...core.attention.call import Call
@@ -21,7 +21,7 @@ from ...core.terms import Window
 from ...core.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig
 from ...core.transformer.cache import Cache
 
-N, LONGER = 11, 300
+N, LONGER = 11, 600
 """Tokens of a row, and of one that is longer than the tables of the model and than every block of computation."""
 SIZES: dict[str, Any] = dict(vocab_size=16, layers=2, dim=32, ffn_dim=32, heads=4)
 PAD = 1
@@ -80,7 +80,13 @@ def run(subject: Subject) -> Iterator[tuple[str, bool | None, str]]:
     Raises:
         InputError: there is no such scheme or option, or their sum has no meaning.
     """
-    subject.encoder()
+    try:
+        subject.encoder()
+    except InputError:
+        raise
+    except Exception as error:  # of any kind, as schemes may raise
+        yield "can be built", False, f"{type(error).__name__}: {first_line(error)}"
+        return
     for name, function in CHECKS.items():
         try:
             fault = next(filter(None, function(subject)), None)
@@ -114,6 +120,8 @@ def gradients(subject: Subject) -> Iterator[str | None]:
     for name, parameter in encoder.positions.named_parameters():
         if parameter.grad is None or not parameter.grad.any():
             yield f"the gradient of {name} is {'missing' if parameter.grad is None else '0'}"
+        elif parameter.shape[:1] == (SIZES["layers"],) and (unused := [k for k, of in enumerate(parameter.grad) if not of.any()]):
+            yield f"the gradient of {name} is 0 in layer {unused[0]}"
 
 
 @_check("equals its reading, pair by pair")

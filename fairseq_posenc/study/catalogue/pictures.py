@@ -139,6 +139,8 @@ def _figure(drawings: Mapping[str, Sequence[LayerScores]]) -> Figure:
             panel.set_title(which + (f"head {head}" if count > 1 else "all heads"), fontsize="small")
             panel.tick_params(labelsize="x-small", length=2)
             panel.locator_params(nbins=3, integer=True)
+        maps[0].set_ylabel("query i")
+        maps[0].set_xlabel("key j")
         lines.set_title(textwrap.fill(name, 40), fontsize="large")
         offset_lines(lines, layer.function.values[0])
         if count > 1:

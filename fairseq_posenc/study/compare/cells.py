@@ -34,6 +34,7 @@ from ..analyze.toeplitz import of_random_vectors
 from ..engine.grid import LOG, Cell, Progress
 from ..measure import losses
 from ..measure.work import default_device, device_name
+from ..pairs.data import read_pairs
 from .plan import LEFT_TO_RIGHT, LENGTH, PAIRS, SELECTION, STOP_AFTER, UNKNOWN_UPDATES, Plan
 from .results import ACCURACIES
 
@@ -132,6 +133,12 @@ class Runs:
         require_no_user_dir(self.plan.benchmarks.values(), self._file)
         for name, flags in self.plan.benchmarks.items():
             self._check_benchmark(name, shlex.split(flags))
+        tokens, needed = len(databin.read(self.data / "valid", load_dictionary(self.data))[0]), 4 * self.plan.tokens_per_sample
+        if (measured := min(tokens, self.plan.valid_tokens)) < needed:
+            raise InputError(
+                f"{self._file}: samples of {self.plan.tokens_per_sample} tokens need {needed:,} of validation text, and it has "
+                f"{measured:,}: shorten the samples, or raise valid_tokens or the text"
+            )
         for scheme in self.plan.schemes:
             try:
                 cfg = parse_flags_of(self._file, [str(self.data), *self.plan.flags(scheme)])
@@ -154,7 +161,9 @@ class Runs:
         add_flags(parser, options)
         model = ["model"] if name == PAIRS else ["--checkpoint", str(self.data / "dict.txt")]
         try:
-            read_flags(options, parser.parse_args([*model, "--data-bin", str(self.data), "--out", "out", *flags]))
+            given = read_flags(options, parser.parse_args([*model, "--data-bin", str(self.data), "--out", "out", *flags]))
+            if name == PAIRS and not read_pairs(given.data, given.limit):
+                raise InputError("it needs --data")
         except InputError as error:
             raise InputError(f"{self._file}: benchmarks.{name}: {error}") from None
 

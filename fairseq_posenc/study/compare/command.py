@@ -122,7 +122,7 @@ def _compare(options: Options, runs: "Runs", study: "Study", claims: Sequence["C
         show(runs.shown(cell))
     rows = summarise(plan, results, times, scores)
     if results:
-        show(study.write(report(plan, rows, results, judge(claims, results), scores)))
+        show(study.write(report(plan, rows, results, judge(claims, results), scores, len(left) + len(study.failed))))
     if options.dry_run:
         show(_remaining(left, plan.total, results, options.jobs))
     return rows, results

@@ -55,7 +55,7 @@ RATES = (
 
 
 def report(
-    plan: Plan, rows: Sequence[Row], runs: Sequence[Run], verdicts: Sequence[Row] = (), scores: Sequence[Run] = ()
+    plan: Plan, rows: Sequence[Row], runs: Sequence[Run], verdicts: Sequence[Row] = (), scores: Sequence[Run] = (), left: int = 0
 ) -> Report:
     """Return the report.
 
@@ -65,6 +65,7 @@ def report(
         runs: the results of all cells.
         verdicts: on claims, of :func:`.claims.judge`.
         scores: the results of fine-tuning (:meth:`.cells.Runs.score`).
+        left: the number of cells that are not done.
     """
     done = finished(runs)
     unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
@@ -75,7 +76,7 @@ def report(
         ranking(rows, plan, unigram),
         Table(["column", "meaning"], meanings),
     ]
-    summary += [caveats] if (caveats := state(plan, runs, scores, rows)) else []
+    summary += [caveats] if (caveats := state(plan, runs, rows, left)) else []
     result = {"format": FORMAT, "plan": plan.model_dump(mode="json"), "unigram": unigram, "schemes": rows, "claims": verdicts}
     return Report(
         title="Comparison of positional encodings",
@@ -126,7 +127,8 @@ def answer(rows: Sequence[Row], plan: Plan) -> str:
         level += f", and uses word order after {_start(best['start'])} updates{others}"
     among = [row for row in ranked[1:] if row["state"] == BEST]
     if best["state"] == UNDECIDED:
-        sentences.append(f"{level}; this may be chance, since fewer than two schemes were tested.")
+        tested = f"it was not tested, and of the schemes that were, {among[0]['scheme']} has the least" if among else ""
+        sentences.append(f"{level}; {tested or 'this may be chance, since fewer than two schemes were tested'}.")
     else:
         sentences.append(f"{level}; as good within {MARGIN} bits: {_names(among) or 'no other scheme'}.")
     if best["cost"]:
@@ -145,12 +147,11 @@ def answer(rows: Sequence[Row], plan: Plan) -> str:
     return " ".join([*sentences, *([f"Not known: {'; '.join(gaps)}."] if gaps else [])])
 
 
-def state(plan: Plan, runs: Sequence[Run], scores: Sequence[Run] = (), rows: Sequence[Row] = ()) -> str:
+def state(plan: Plan, runs: Sequence[Run], rows: Sequence[Row] = (), left: int = 0) -> str:
     """Return sentences on what is not done or not measured, and on several devices or versions; empty where there are none."""
     sentences, done = [], [run for group in finished(runs).values() for run in group]
-    count = sum(run["status"] in (FINISHED, DIVERGED) for run in (*runs, *scores))
-    if count < plan.total:
-        sentences.append(f"The comparison is not complete: {count} of {plan.total} runs are done.")
+    if left:
+        sentences.append(f"The comparison is not complete: {left} runs are left.")
     seeds = sorted({int(seed) for row in rows for seed in row["losses"]})
     if rows and (left := sum(run["seed"] not in seeds for run in done)):
         sentences.append(f"The table is of the seeds {', '.join(map(str, seeds))}: {left} other runs count for claims alone.")

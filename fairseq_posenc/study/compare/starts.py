@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 
 from ...base.record import FINISHED
+from ...core.families import expression_of
+from .plan import LEFT_TO_RIGHT
 from .statistics import geometric
 
 USED = 0.1
 """Bits by which the loss of a model that uses word order is less than that on permuted words."""
-NEVER = 1e-3
-"""Bits; a scheme whose two losses differ by less has no positions, and never uses word order, whatever the budget."""
 
 Run = Mapping[str, Any]
 """The result of a cell."""
@@ -53,10 +53,18 @@ def last_update(runs: Iterable[Run]) -> int:
     return max((run["curve"][-1]["updates"] for run in runs if run["status"] == FINISHED), default=0)
 
 
+def never_starts(run: Run) -> bool:
+    """Return whether the model cannot use word order, whatever the budget: a masked language model without positions."""
+    flags = run["configuration"]["flags"]
+    given = dict(pairwise(flags))
+    expression = given.get("--positions") or expression_of(given.get("--arch", ""))
+    return expression == "none" and given.get("--task") != LEFT_TO_RIGHT
+
+
 def is_late(runs: Sequence[Run]) -> bool:
-    """Return whether most runs of a scheme that has positions have not begun to use word order, as far as that was measured."""
+    """Return whether most runs of a scheme that can have not begun to use word order, as far as that was measured."""
     done = [run for run in runs if run["status"] == FINISHED]
-    if not done or not is_measured(done) or all(abs(run["permuted"] - run["loss"]) < NEVER for run in done):
+    if not done or not is_measured(done) or any(map(never_starts, done)):
         return False
     return 2 * sum(start(run) < math.inf for run in runs) < len(runs)
 

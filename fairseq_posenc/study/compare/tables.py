@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import combinations
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -101,13 +102,16 @@ def _others(plan: Plan) -> list[str]:
 
 
 def agreement(plan: Plan, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Return Kendall's τ of the orders of the schemes of each table and the next of another size, length or budget.
+    """Return Kendall's τ of the orders of the schemes of each two tables that differ in the size, the length or the budget alone.
 
     ``tau`` is that of the mean losses over the seeds that all of these schemes have, and ``low`` and ``high`` are the ends of its
     95% interval by a bootstrap over these seeds, which is None below three.
     """
     found = []
-    for one, other in pairwise(outcomes):
+    for one, other in combinations(outcomes, 2):
+        axes = [(each.plan.train, each.plan.tokens_per_sample, each.plan.updates) for each in (one, other)]
+        if sum(map(operator.ne, *axes)) != 1:
+            continue
         losses = [
             {name: {run["seed"]: run["loss"] for run in runs} for name, runs in finished(each.runs).items()}
             for each in (one, other)

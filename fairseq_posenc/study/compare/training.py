@@ -15,12 +15,13 @@ from fairseq_cli import train
 from ...plugin.models.building import PosencModel
 from .starts import USED
 
+COUNT = "validations_with_word_order"
+
 
 def main() -> None:
     """Run the program."""
     scale, validations = float(sys.argv.pop(1)), int(sys.argv.pop(1))
-    build, validate_and_save = PosencModel.build_model.__func__, train.validate_and_save  # type: ignore[attr-defined]
-    used = 0
+    build, validate = PosencModel.build_model.__func__, train.validate  # type: ignore[attr-defined]
 
     def build_scaled(cls: type[PosencModel], cfg: Any, task: Any) -> PosencModel:
         model = build(cls, cfg, task)
@@ -29,17 +30,16 @@ def main() -> None:
                 parameter.mul_(scale if ".positions." in name and "layer_norm" not in name else 1.0)
         return model
 
-    def validate_save_and_count(cfg: Any, trainer: Any, *rest: Any) -> Any:
-        nonlocal used
-        losses, should_stop = validate_and_save(cfg, trainer, *rest)
-        if losses[0] is not None:  # of the text, then of the same with its words permuted
-            used = used + 1 if losses[-1] - losses[-2] > USED else 0
+    def validate_and_count(cfg: Any, trainer: Any, task: Any, *rest: Any) -> Any:
+        losses = validate(cfg, trainer, task, *rest)  # of the text, then of the same with its words permuted
+        used = getattr(task.state, COUNT, 0) + 1 if losses[-1] - losses[-2] > USED else 0
+        task.state.merge_state_dict({COUNT: used})  # a part of the checkpoint, which a killed run continues from
         if 0 < validations <= used:
             cfg.optimization.max_update = trainer.get_num_updates() + 1  # which is then validated and saved as the last
-        return losses, should_stop
+        return losses
 
     PosencModel.build_model = classmethod(build_scaled)  # type: ignore[assignment,method-assign]
-    train.validate_and_save = validate_save_and_count
+    train.validate = validate_and_count
     train.cli_main()
 
 

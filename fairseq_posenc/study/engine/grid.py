@@ -41,6 +41,8 @@ BEGUN = "begun"
 LOG = "train.log"
 SCHEME = re.compile(r"\w[\w+@:.()=,| -]*")
 """The name of a scheme; it is also the name of a folder, and so has no slash and begins with a letter."""
+NOT_PLAIN = re.compile(r"[^\w+@:.()=,| -]|^\.")
+"""What the name of a folder does not have, which a word of data may."""
 DIVERGENCE = re.compile(r"gradients are Nan/Inf|Minimum loss scale reached \(.*?\)|rank +\d+ = -?(nan|inf)")
 """fairseq's error messages about gradients that are no longer finite."""
 
@@ -96,7 +98,8 @@ class Cell:
     def folder(self, out: Path) -> Path:
         """Return the folder of its log, its result and, while it runs, its checkpoints: ``runs/RTE/lr-1e-05_seed-1``."""
         words, numbers = self._parts("-")
-        return out / self.within / Path(*words, "_".join(numbers))
+        plain = [NOT_PLAIN.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), word) for word in words]
+        return out / self.within / Path(*plain, "_".join(numbers))
 
     def _parts(self, sign: str) -> tuple[list[str], list[str]]:
         """Return the parts of its name: values that are words, and numbers with their names."""

@@ -86,7 +86,7 @@ class Study:
         """
         for folder, count in Counter(cell.folder(self.out) for cell in cells).items():
             if count > 1:
-                raise InputError(f"two runs share the folder {folder}: their numbers must differ within their first six digits")
+                raise InputError(f"two runs share the folder {folder}: their words, or six digits of their numbers, must differ")
         results = {cell: result for cell in cells if (result := finished(cell, self.out)) is not None}
         waiting = [cell for cell in cells if cell not in results]
         if self._dry:

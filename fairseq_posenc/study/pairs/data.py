@@ -85,7 +85,7 @@ def _read_file(path: Path) -> Iterator[Pair]:
     for line, row in json_lines(path) if separator is None else _table(read_text(path), separator, path):
         for name in (GOOD, BAD):
             if not isinstance(row.get(name), str) or not row[name].strip():
-                raise InputError(f"{path}:{line}: {name} {'is empty' if name in row else 'is missing'}")
+                raise InputError(f"{path}:{line}: {name} {'is empty, or no text' if name in row else 'is missing'}")
         phenomenon = row.get("linguistics_term") or row.get("field") or ""
         yield Pair(row[GOOD], row[BAD], str(row.get("UID") or path.stem), str(phenomenon))
 

@@ -32,7 +32,8 @@ def library_errors(problem: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
             raise
-        raise InputError(f"{problem}: {first_line(error)}") from None
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else first_line(error)
+        raise InputError(f"{problem}: {reason}") from None
 
 
 class LibraryTokenizer(Tokenizer):

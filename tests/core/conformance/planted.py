@@ -46,6 +46,12 @@ class Idle(Right):
         self.idle = nn.Parameter(torch.ones(3))
 
 
+class HalfIdle(Right):
+    def layer_terms(self, window: Window) -> list[Terms]:
+        first, _ = super().layer_terms(window)
+        return [first, first]
+
+
 class OneLength(Right):
     def __init__(self, settings, options) -> None:
         super().__init__(settings, options)

@@ -9,7 +9,7 @@ from commands import status_of
 from fairseq_posenc.core.schemes import REGISTRY
 from fairseq_posenc.study.catalogue import checks
 
-from .planted import Idle, Mirrored, OneLength, Right, SeesPadding
+from .planted import HalfIdle, Idle, Mirrored, OneLength, Right, SeesPadding
 from .table import ROWS, Row
 
 FIRST = {row.expression: row for row in reversed(ROWS)}
@@ -34,6 +34,7 @@ def test_every_scheme_has_what_it_claims(row: Row, monkeypatch: pytest.MonkeyPat
         (Mirrored, "equals its reading, pair by pair", "planted, layer 0, i = 0, j = 1: they differ by"),
         (SeesPadding, "padding changes nothing", "7 tokens, alone and with padding on the right"),
         (Idle, "gradients reach every parameter", "the gradient of planted.idle is missing"),
+        (HalfIdle, "gradients reach every parameter", "the gradient of planted.slope is 0 in layer 1"),
         (OneLength, "takes the lengths that it claims", "IndexError"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 import shutil
 from argparse import Namespace
 
@@ -138,7 +139,9 @@ def test_another_model_may_start_from_the_weights(saved, trainer):
 
 def test_a_start_from_weights_names_what_is_different(saved, trainer, caplog):
     path = saved("roberta_alibi_tiny")
-    trainer("roberta_rope_tiny", finetune_from_model=path).load_checkpoint(path, reset_optimizer=True)
+    with caplog.at_level("INFO"):
+        trainer("roberta_rope_tiny", finetune_from_model=path).load_checkpoint(path, reset_optimizer=True)
+    assert re.search(rf"from {path}: \d+ parameters loaded", caplog.text)
     assert f"the weights of {path} are of another model: --positions alibi in the checkpoint, rope now" in caplog.text
 
 
@@ -148,6 +151,17 @@ def test_a_checkpoint_without_the_optimizer_does_not_start_again_at_update_0(sav
     with pytest.raises(InputError, match=rf"{path} has no optimizer state.*--finetune-from-model"):
         trainer("roberta_alibi_tiny").load_checkpoint(path)
     assert trainer("roberta_alibi_tiny").load_checkpoint(path, reset_optimizer=True) is not None
+
+
+def test_another_optimizer_is_refused(saved, trainer):
+    """With 16 bits, fairseq takes the state of any, since all have one class around them."""
+    path = saved("roberta_alibi_tiny", "--bf16", "--optimizer", "stable_adamw")
+    other = trainer("roberta_alibi_tiny", "--bf16", "--optimizer", "adam")
+    with pytest.raises(InputError, match=r"state of --optimizer stable_adamw, not of adam"):
+        other.load_checkpoint(path)
+    assert other.load_checkpoint(path, reset_optimizer=True) is not None
+    with pytest.raises(InputError, match=r"FP16Optimizer is that of --bf16"):
+        trainer("roberta_alibi_tiny", "--optimizer", "stable_adamw").load_checkpoint(path)
 
 
 def test_the_best_of_one_metric_is_not_compared_with_another(saved, trainer):

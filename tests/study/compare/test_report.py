@@ -140,8 +140,8 @@ def test_a_report_of_almost_nothing(runs, tmp_path):
 
 def test_what_is_not_done_or_not_equal():
     runs, plan = make_runs(), make_plan([*SCHEMES, "t5"])
-    assert f"{len(runs)} of {plan.total} runs" in report.state(plan, runs)
-    assert report.state(make_plan(["tisa"], seeds=1, learning_rates=[2e-3], reference="tisa"), [make_run("tisa")]) == ""
+    assert "not complete: 8 runs are left" in report.state(plan, runs, left=8)
+    assert report.state(plan, runs) == ""
     elsewhere = make_run("t5", device="another")
     assert f"({6 * 3} on a processor, 1 on another)" in (text := report.state(plan, [*runs, elsewhere]))
     assert "of 51 pairs of runs with one seed, 6 are of two" in text
@@ -216,4 +216,4 @@ def test_accuracies_on_pairs_are_columns_and_none_is_the_control(tmp_path):
     assert "something is wrong" not in shown
     assert (tmp_path / "out" / report.FIGURES / "pairs.png").exists()
     wrong = summarise(plan, runs, scores=scored(53.0))
-    assert "none has no positions, and does not get 50%" in report.state(plan, runs, scored(53.0), wrong)
+    assert "none has no positions, and does not get 50%" in report.state(plan, runs, wrong)

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 
+from fairseq.tasks.fairseq_task import StatefulContainer
 from fairseq_cli import train
 from fake_runs import make_plan, make_run
 from pydantic import ValidationError
@@ -85,9 +86,16 @@ def test_the_order_of_two_sizes():
     turned = outcome(plan, "large", {"absolute": 4.0, "tisa": 4.1, "rope": 4.2})
     (found,) = tables.agreement(plan, [small, turned])
     assert (found["tau"], found["low"], found["high"], found["seeds"]) == (-1, -1, -1, 3)
-    assert tables.agreement(plan, [small, small])[0]["tau"] == 1
+    assert tables.agreement(plan, [small, outcome(plan, "large", {"absolute": 4.2, "tisa": 4.1, "rope": 4.0})])[0]["tau"] == 1
     assert tables.losses(plan, [small]).rows == [["small", "5.402 (3)", "5.002 (2)", "4.902 (1)"]]
     assert tables.leads(plan, [small]).rows == [["small", "−0.400 ± 0.000", "−0.500 ± 0.000"]]
+
+
+def test_tables_are_compared_that_differ_in_one_thing():
+    plan = make_plan(["absolute", "tisa"], lengths=[16, 32], budgets=[50, 100], learning_rates=[2e-3])
+    every = [outcome(plan, name, {"absolute": 5.0, "tisa": 5.1}) for name in plan.tables()]
+    pairs = [found["tables"] for found in tables.agreement(plan, every)]
+    assert pairs == [["n16_u50", "n16_u100"], ["n16_u50", "n32_u50"], ["n16_u100", "n32_u100"], ["n32_u50", "n32_u100"]]
 
 
 def test_the_start_grows_with_the_length():
@@ -126,16 +134,19 @@ def test_tokens_to_one_loss(tmp_path):
 
 
 def test_training_ends_once_word_order_is_used(monkeypatch):
-    """After two validations in a row; updates without a validation do not count, and one without use begins anew."""
-    results = iter([[8.0, 8.5], [None], [8.0, 8.0], [8.0, 8.3], [None], [8.0, 8.3], [None]])
+    """After two validations in a row, one without use begins anew; a killed run goes on counting from its checkpoint."""
+    results = iter([[8.0, 8.5], [8.0, 8.0], [8.0, 8.3], [8.0, 8.3], [8.0, 8.3]])
     monkeypatch.setattr(sys, "argv", ["training", "1", "2", "data-bin"])
     monkeypatch.setattr(train, "cli_main", lambda: None)
-    monkeypatch.setattr(train, "validate_and_save", lambda cfg, trainer, *rest: (next(results), False))
+    monkeypatch.setattr(train, "validate", lambda cfg, trainer, *rest: next(results))
     monkeypatch.setattr(PosencModel, "build_model", PosencModel.__dict__["build_model"])  # is put back afterwards
     training.main()
     assert sys.argv == ["training", "data-bin"]
-    cfg, ends = SimpleNamespace(optimization=SimpleNamespace(max_update=100)), []
-    for update in range(1, 8):
-        train.validate_and_save(cfg, SimpleNamespace(get_num_updates=lambda update=update: update))
+    cfg, ends, state = SimpleNamespace(optimization=SimpleNamespace(max_update=100)), [], StatefulContainer()
+    for update in range(1, 6):
+        saved, state = state.state_dict, StatefulContainer()
+        state.merge_state_dict(saved)
+        trainer, task = SimpleNamespace(get_num_updates=lambda update=update: update), SimpleNamespace(state=state)
+        train.validate(cfg, trainer, task)
         ends.append(cfg.optimization.max_update)
-    assert ends == [100, 100, 100, 100, 100, 7, 8]
+    assert ends == [100, 100, 100, 5, 6]

@@ -33,7 +33,8 @@ def test_most_runs_are_late_or_none_can_start():
     begun, waits = run_of(0, 0.5), run_of(0, 0.01)
     assert starts.is_late([begun, waits, waits])
     assert not starts.is_late([begun, waits])
-    assert not starts.is_late([run_of(0, 0)] * 3)  # no positions
+    assert starts.is_late([run_of(0, 0)] * 3)  # however little it has learned
+    assert not starts.is_late([run_of(0, 0, scheme="none")] * 3)
     assert not starts.is_late([make_run("absolute", permuted=None)] * 3)
 
 

@@ -165,6 +165,7 @@ def test_a_key_names_its_folder_and_its_run(tmp_path):
         ({"arch": "roberta_tisa", "seed": 2}, "runs/roberta_tisa/seed-2", "roberta_tisa seed=2"),
         ({"task": "en-de", "positions": "absolute+t5"}, "runs/en-de/absolute+t5", "en-de absolute+t5"),
         ({"seed": 1234567}, "runs/seed-1234567", "seed=1234567"),
+        ({"paradigm": "../a/b%"}, "runs/%2E.%2Fa%2Fb%25", "../a/b%"),
     ]:
         cell = Cell(key, {})
         assert (cell.folder(tmp_path), cell.name) == (tmp_path / folder, name)
