@@ -1,4 +1,4 @@
-# The package with pinned versions (scripts/pinned.txt), for training and the commands, without DeepSpeed and the Hugging Face hub's data sets:
+# The package with pinned versions (scripts/pinned.txt), for training and the commands, without DeepSpeed:
 #   docker build -t fairseq-posenc .
 #   docker run --rm -it -v "$PWD:/work" fairseq-posenc fairseq-posenc schemes
 FROM python:3.11.13-slim-bookworm

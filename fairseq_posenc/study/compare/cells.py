@@ -34,7 +34,6 @@ from ..analyze.toeplitz import of_random_vectors
 from ..engine.grid import LOG, Cell, Progress
 from ..measure import losses
 from ..measure.work import default_device, device_name
-from ..pairs.data import read_pairs
 from .plan import LEFT_TO_RIGHT, LENGTH, PAIRS, SELECTION, STOP_AFTER, UNKNOWN_UPDATES, Plan
 from .results import ACCURACIES
 
@@ -157,12 +156,12 @@ class Runs:
 
     def _check_benchmark(self, name: str, flags: Sequence[str]) -> None:
         """Raise InputError if a benchmark would reject its flags, which is else found after the trainings."""
-        options, parser = import_module(COMMANDS[name], __package__).Options, Parser(prog=name)
-        add_flags(parser, options)
+        command, parser = import_module(COMMANDS[name], __package__), Parser(prog=name)
+        add_flags(parser, command.Options)
         model = ["model"] if name == PAIRS else ["--checkpoint", str(self.data / "dict.txt")]
         try:
-            given = read_flags(options, parser.parse_args([*model, "--data-bin", str(self.data), "--out", "out", *flags]))
-            if name == PAIRS and not read_pairs(given.data, given.limit):
+            given = read_flags(command.Options, parser.parse_args([*model, "--data-bin", str(self.data), "--out", "out", *flags]))
+            if name == PAIRS and not command.pairs_of(given):
                 raise InputError("it needs --data")
         except InputError as error:
             raise InputError(f"{self._file}: benchmarks.{name}: {error}") from None

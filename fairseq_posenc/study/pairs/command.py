@@ -75,11 +75,11 @@ def main(options: Options) -> None:
 
     from ..engine.statistics import by
     from ..engine.study import Study
-    from .data import read_lines, read_pairs
+    from .data import read_lines
     from .models import read
     from .report import perplexity, report, summarise
 
-    every, lines = read_pairs(options.data, options.limit), [] if options.perplexity is None else read_lines(options.perplexity)
+    every, lines = pairs_of(options), [] if options.perplexity is None else read_lines(options.perplexity)
     pairs = [pair for pair in every if pair.good != pair.bad]
     if not (every or lines):
         raise InputError("there is nothing to score: give --data, --perplexity or both")
@@ -140,6 +140,13 @@ def main(options: Options) -> None:
             about["perplexity"] = {model: perplexity(group[-1], characters) for model, group in results.items()}
         without = [scorer.label for scorer in scorers if not scorer.has_positions]
         show(study.write(report(summarise(ordered, scores, without), about)))
+
+
+def pairs_of(options: Options) -> list[Pair]:
+    """Return the pairs that are read; raises InputError or OSError as :func:`.data.read_pairs`."""
+    from .data import read_pairs
+
+    return read_pairs(options.data, options.limit)
 
 
 def _digest(rows: Sequence[Texts]) -> str:
