@@ -15,6 +15,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from ...base.errors import InputError
+from ..checkpoint.state_dict import LONGEST
 from ..models.building import UNLIMITED, max_length
 from ..models.roberta import PosencRobertaModel
 
@@ -142,12 +143,13 @@ class PackingTask(FairseqTask):
         Raises:
             InputError: an example is longer than the model takes.
         """
-        longest = sizes.max(initial=0)
+        longest = int(sizes.max(initial=0))
         if longest > self._max_length:
             raise InputError(
                 f"a row of {split} has {longest} tokens, and the model has {self._max_length} positions: prepare the data with "
                 "shorter rows, or take a model with higher --max-positions, or one of an inductive scheme"
             )
+        self.state.merge_state_dict({LONGEST: max(longest, getattr(self.state, LONGEST, 0))})
         if shuffle:
             dataset = SortDataset(dataset, sort_order=order_by_length(sizes, self.cfg.seed))
         tokens = self.cfg.pack_examples

@@ -30,6 +30,7 @@ from .state_dict import (
     CLASSIFICATION,
     DECODER_WORDS,
     ENCODER,
+    LONGEST,
     SENTENCE_ORDER,
     SOURCE_WORDS,
     SPANS,
@@ -235,11 +236,16 @@ class Checkpoint:
 
     @property
     def length(self) -> int:
-        """The number of tokens per sample in its training; raises InputError if the file has no valid number."""
+        """The number of tokens per sample in its training, or in fine-tuning if that had longer ones.
+
+        Raises:
+            InputError: the file has no valid number.
+        """
         length = getattr(self.task, "tokens_per_sample", None) or self.config.max_positions
-        if not isinstance(length, int) or length < 1:
+        longest = self.task_state.get(LONGEST, 0)
+        if not isinstance(length, int) or length < 1 or not isinstance(longest, int):
             raise InputError(f"{self.path}: its configuration has tokens_per_sample = {length!r}. It is damaged: use another.")
-        return length
+        return max(length, longest)
 
     def section(self, name: str) -> Any:
         """Return a section of the configuration, such as ``checkpoint``, as a namespace; None if it is missing."""

@@ -30,6 +30,8 @@ HEADS = (CLASSIFICATION, LANGUAGE_MODEL)
 FORMAT_KEY, FORMAT = "fairseq_posenc_format", 1
 """The key and the version, in a checkpoint's ``task_state``, of what this package adds to fairseq's checkpoints."""
 
+LONGEST = "longest_row"
+"""The key, in the ``task_state`` of fine-tuning, of the number of tokens of its longest row."""
 LEARNING_RATES = "lr", "lr_old"
 """The options of an optimizer's group that training changes: the learning rate, and with NAG that of the update before."""
 NO_DECAY = "no_decay"

@@ -38,8 +38,8 @@ class SquadRuns(TaskRuns):
     def __init__(self, files: dict[str, Path], pretrained: Checkpoint, settings: Settings, options: Options) -> None:
         super().__init__(f"SQuAD-{options.version}", files, pretrained, settings, options)
         self.version, self.null_threshold = options.version, options.null_threshold
-        self.length = max_length(options.limits.max_length, pretrained, minimum=1, default=LENGTH)
-        self.limits = replace(options.limits, max_length=self.length)
+        length = max_length(options.limits.max_length, pretrained, minimum=1, default=LENGTH)
+        self.limits = replace(options.limits, max_length=length)
         self.outputs = ["predictions.json", "metrics.json"]
         self.outputs += ["null_odds.json"] if self.version == "2.0" else []
 

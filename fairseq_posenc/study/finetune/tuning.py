@@ -71,7 +71,6 @@ class TaskRuns(ABC):
     """
 
     scored = "checkpoint_last.pt"  # the checkpoint that is scored
-    length: int  # of the longest sequences, in tokens
     outputs: Sequence[str] = ()  # names of the files that score() writes into the folder of a run
 
     def __init__(
@@ -182,9 +181,7 @@ class TaskRuns(ABC):
         """The model's options as flags; those of pretraining alone have their defaults."""
         dropout = {"dropout": self.settings.dropout, "attention_dropout": self.settings.attention_dropout}
         dropout |= dict.fromkeys(("pooler_dropout", "activation_dropout", "encoder_layerdrop"), 0.0)
-        given = vars(self.pretrained.options)
-        longest = {"max_positions": max(given["max_positions"], self.length)}  # more only of models that take any length
-        options = Namespace(**{**given, **dropout, **longest, "compile": False, "attention_backend": "auto"})
+        options = Namespace(**{**vars(self.pretrained.options), **dropout, "compile": False, "attention_backend": "auto"})
         flags = ["--arch", self.pretrained.arch]
         for action in self._model_actions:
             value = getattr(options, action.dest, None)

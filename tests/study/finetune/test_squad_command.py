@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from commands import status_of
 from squad_files import write_squad
 
 from fairseq_posenc import cli
@@ -49,6 +50,20 @@ def test_end_to_end(version, checkpoint, tmp_path, capsys):
         none = files["result.json"]["majority"]["SQuAD-2.0"]
         assert (none["HasAns_f1"], none["NoAns_exact"], none["f1"]) == (0.0, 100.0, 20.0)  # one question in five has no answer
         assert all((odds > threshold) == (predictions[id_] == "") for id_, odds in files["null_odds.json"].items())
+
+
+def test_the_card_of_an_export_answers_a_question(checkpoint, data_bin, tmp_path, monkeypatch):
+    """It cuts texts at the length of fine-tuning, which is greater than that of pretraining."""
+    pytest.importorskip("transformers", reason="needs pip install -e '.[hf]'")
+    data = write_squad(tmp_path / "squad", "1.1", paragraphs=1)
+    flags = [*WINDOWS, "--lrs", "1e-3", "--epochs", "1", "--batch-size", "8", "--keep-checkpoints"]
+    assert squad(data, "1.1", checkpoint, tmp_path / "out", *flags) == 0
+    (tuned,) = tmp_path.glob("out/runs/*/*/checkpoint_last.pt")
+    assert status_of("export-hf", tuned, "--data", data_bin, "--out", tmp_path / "answers") == 0
+    assert json.loads((tmp_path / "answers" / "tokenizer_config.json").read_text())["model_max_length"] == 40
+    code = (tmp_path / "answers" / "README.md").read_text("utf-8").split("```python\n")[1].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})  # noqa: S102 - the card's
 
 
 def test_windows_beyond_a_table_are_refused_or_cut(pretrain, tmp_path, capsys):
