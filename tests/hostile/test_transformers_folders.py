@@ -154,6 +154,25 @@ def test_half_precision_and_old_names_are_read(folder, tmp_path):
     assert {value.dtype for value in imported.values()} == {torch.float32}
 
 
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda x: (100 * x).to(torch.int8), "of a quantized model (bert.encoder.layer.0.output.dense.weight is torch.int8)"),
+        (
+            lambda x: x[:, :6],
+            "layer.0.output.dense.weight of the weights is (8, 6), and config.json describes (8, 8)",
+        ),
+        (lambda x: x * torch.nan, "Its weights hold numbers that are not finite"),
+    ],
+    ids=["codes", "shape", "nan"],
+)
+def test_weights_that_the_configuration_does_not_describe(damage, said, folder, refused):
+    state = load_file(folder / "model.safetensors")
+    name = "bert.encoder.layer.0.output.dense.weight"
+    save_file({**state, name: damage(state[name]).contiguous()}, folder / "model.safetensors", {"format": "pt"})
+    assert said in refused()
+
+
 def test_code_in_pickled_weights_does_not_run(folder, refused, tmp_path):
     class Touch:
         def __reduce__(self):

@@ -132,7 +132,6 @@ def test_what_eurobert_may_have_and_this_project_has_not(options, named, toy_tex
     [
         ("roberta_absolute_tiny", {"norm": "rms"}),
         thorough("roberta_rope_tiny", {"no_head_layer": True}),
-        thorough("modernbert_rope_tiny", {"no_output_bias": True}),
         thorough("roberta_deberta_tiny", {"mask_decoder_steps": 2, "no_head_layer": True, "norm": "rms"}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -160,6 +160,7 @@ def test_modernbert_rope_becomes_transformers_own_class(prepared, tmp_path, caps
             "modernbert_rope_tiny", {"activation_fn": "gelu_accurate", "no_norm_bias": False}, "lm", "ModernBertForMaskedLM"
         ),
         thorough("modernbert_posenc_tiny", {"positions": "rope(base=500, layout=half)"}, "lm", "ModernBertForMaskedLM"),
+        thorough("modernbert_rope_tiny", {"no_output_bias": True}, "lm", "ModernBertForMaskedLM"),
     ],
 )
 def test_the_class_is_modernbert_where_the_function_is(arch, options, head, architecture, prepared, tmp_path):

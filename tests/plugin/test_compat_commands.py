@@ -32,6 +32,9 @@ def test_validate_reads_a_checkpoint(trained, data_bin, run):
     validation = run("fairseq-validate", data_bin, *flags)
     (expected,) = re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", training.stdout)
     assert re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", validation.stdout) == [expected]
+    assert "wps" not in validation.stdout  # nothing is timed
+    assert "training on the CPU" in training.stdout
+    assert "GPUs/TPUs" not in training.stdout
 
 
 @pytest.mark.thorough

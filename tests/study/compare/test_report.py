@@ -138,6 +138,15 @@ def test_a_report_of_almost_nothing(runs, tmp_path):
     assert (tmp_path / report.FIGURES / "overview.png").exists() == (runs[0]["status"] == "finished")
 
 
+def test_a_scheme_that_was_not_tested_is_not_called_best():
+    late = [make_run("absolute", seed=seed, loss=4.0, permuted=4.0) for seed in (1, 2, 3)]
+    runs = [*late, *(make_run(scheme, seed=seed) for scheme in ("tisa", "rope") for seed in (1, 2, 3))]
+    plan = make_plan(["absolute", "tisa", "rope"], learning_rates=[2e-3])
+    rows = summarise(plan, runs)
+    best = next(row["scheme"] for row in rows if row["state"] == "best")
+    assert f"it was not tested, and of the schemes that were, {best} has the least" in report.answer(rows, plan)
+
+
 def test_what_is_not_done_or_not_equal():
     runs, plan = make_runs(), make_plan([*SCHEMES, "t5"])
     assert "not complete: 8 runs are left" in report.state(plan, runs, left=8)
