@@ -155,7 +155,8 @@ def test_ctrl_c_says_how_to_resume(data_bin, tmp_path, monkeypatch, capsys):
     assert str(tmp_path / "checkpoint_last.pt") in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_command_of_ours_shows_errors_itself():
+def test_a_command_of_ours_shows_errors_itself(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # fairseq makes --save-dir there, whatever it saves
     args = options.parse_args_and_arch(options.get_training_parser(), ["nowhere", *FLAGS.split()])
     with pytest.raises(FileNotFoundError, match="There is no dictionary nowhere"):
         distributed_utils.call_main(convert_namespace_to_omegaconf(args), train.main)
