@@ -244,7 +244,8 @@ class Checkpoint:
         length = getattr(self.task, "tokens_per_sample", None) or self.config.max_positions
         longest = self.task_state.get(LONGEST, 0)
         if not isinstance(length, int) or length < 1 or not isinstance(longest, int):
-            raise InputError(f"{self.path}: its configuration has tokens_per_sample = {length!r}. It is damaged: use another.")
+            found = f"tokens_per_sample = {length!r} and {LONGEST} = {longest!r}"
+            raise InputError(f"{self.path}: its configuration has {found}. It is damaged: use another.")
         return max(length, longest)
 
     def section(self, name: str) -> Any:

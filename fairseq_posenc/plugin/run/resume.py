@@ -166,13 +166,12 @@ def load_checkpoint(
 
 def _faults(filename: str, trainer: Trainer, reset_optimizer: bool, reset_meters: bool) -> tuple[str | None, list[str]]:
     """Return, in the first process, what :func:`compare` or :func:`lost_state` find; loading reports what is damaged."""
-    content, weights_only = {}, filename == trainer.cfg.checkpoint.finetune_from_model
-    if trainer.data_parallel_rank == 0:
-        content = peek(filename)
+    content = peek(filename) if trainer.data_parallel_rank == 0 else {}
     if not content:
         return None, []
+    weights_only = filename == trainer.cfg.checkpoint.finetune_from_model
     refusal, different = compare(filename, content, trainer._model, trainer.task, weights_only)
-    if weights_only:
+    if refusal is None and weights_only:
         report_loaded(filename, from_stock(content["model"]), trainer._model)
     elif refusal is None:
         refusal = lost_state(filename, content, trainer.cfg, reset_optimizer, reset_meters)

@@ -90,16 +90,17 @@ def read(source: str) -> ZeroConfig:
             f"{file} has zero_optimization.overlap_comm, which stage 1 cannot do while fairseq decides when an update is "
             "complete. Leave it out, or use stage 2."
         )
+    offloads = {section: values.get(f"zero_optimization.{section}.device") == "cpu" for section in OFFLOADING}
     for section, least in OFFLOADING.items():
-        if values.get(f"zero_optimization.{section}.device") == "cpu" and stage < least:
+        if offloads[section] and stage < least:
             raise InputError(f"{file} has zero_optimization.{section}, which needs stage {least} or more, and not {stage}")
     bucket, live = zero.get("reduce_bucket_size", DEFAULT_BUCKET), zero.get("stage3_max_live_parameters", DEFAULT_LIVE)
     if not isinstance(bucket, (int, float)) or not isinstance(live, (int, float)):
         raise InputError(f"{file}: reduce_bucket_size and stage3_max_live_parameters of zero_optimization must be numbers")
     return ZeroConfig(
         stage,
-        offload_optimizer=values.get("zero_optimization.offload_optimizer.device") == "cpu",
-        offload_parameters=values.get("zero_optimization.offload_param.device") == "cpu",
+        offload_optimizer=offloads["offload_optimizer"],
+        offload_parameters=offloads["offload_param"],
         bucket=bucket * (2 if zero.get("overlap_comm", stage == 3) else 1),
         live=live,
         source=source,

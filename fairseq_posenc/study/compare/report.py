@@ -153,8 +153,8 @@ def state(plan: Plan, runs: Sequence[Run], rows: Sequence[Row] = (), left: int =
     if left:
         sentences.append(f"The comparison is not complete: {left} runs are left.")
     seeds = sorted({int(seed) for row in rows for seed in row["losses"]})
-    if rows and (left := sum(run["seed"] not in seeds for run in done)):
-        sentences.append(f"The table is of the seeds {', '.join(map(str, seeds))}: {left} other runs count for claims alone.")
+    if rows and (others := sum(run["seed"] not in seeds for run in done)):
+        sentences.append(f"The table is of the seeds {', '.join(map(str, seeds))}: {others} other runs count for claims alone.")
     if not starts.is_measured(done):
         sentences.append("When runs begin to use word order was not measured.")
     for row in rows if plan.task == MASKED else ():

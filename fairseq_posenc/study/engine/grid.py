@@ -39,9 +39,11 @@ from .process import READ, execute
 
 BEGUN = "begun"
 LOG = "train.log"
-SCHEME = re.compile(r"\w[\w+@:.()=,| -]*")
+PLAIN = r"\w+@:.()=,| -"
+"""The characters of a folder's name."""
+SCHEME = re.compile(rf"\w[{PLAIN}]*")
 """The name of a scheme; it is also the name of a folder, and so has no slash and begins with a letter."""
-NOT_PLAIN = re.compile(r"[^\w+@:.()=,| -]|^\.")
+NOT_PLAIN = re.compile(rf"[^{PLAIN}]|^\.")
 """What the name of a folder does not have, which a word of data may."""
 DIVERGENCE = re.compile(r"gradients are Nan/Inf|Minimum loss scale reached \(.*?\)|rank +\d+ = -?(nan|inf)")
 """fairseq's error messages about gradients that are no longer finite."""
