@@ -40,8 +40,6 @@ from .results import ACCURACIES
 Loss = Annotated[float, Field(ge=0, le=1000)]
 LAST = "checkpoint_last.pt"
 RANDOM = "(random weights)"
-POINTS = 25
-"""Validations during training."""
 COMMANDS = {"glue": "..finetune.glue", "squad": "..finetune.squad", PAIRS: "..pairs.command"}
 """The modules of the benchmarks' commands, which run in processes of their own."""
 SAVE = "FAIRSEQ_POSENC_SAVE_SECONDS=300"
@@ -100,7 +98,7 @@ class Runs:
         """Return one run."""
         plan, key, flags = self.plan, _key(scheme, lr, seed), self.plan.flags(scheme)
         valid_steps = max(1, VALID_TOKENS // plan.tokens_per_update)
-        log_interval = max(1, self._updates // POINTS // 2)
+        log_interval = max(1, self._updates // plan.validations // 2)
         subsets = f"valid,{ORDERED},permuted" if plan.task == LEFT_TO_RIGHT else "valid,permuted"
         logging = f"--log-format json --log-interval {log_interval} --valid-subset {subsets} --max-valid-steps {valid_steps}"
         logging += f" --validate-interval 1000000 --validate-interval-updates {2 * log_interval}"

@@ -102,6 +102,7 @@ class Plan(Strict):
         warmup: the share of the updates in which the learning rate rises, or from 1 on, their number.
         decay: the share of the updates, at the end, in which the learning rate falls (0: it stays); by default, all after the
             warm-up.
+        validations: of a run during training, evenly spaced, between which the start of word order is interpolated.
         stop: ``word order`` ends a run once it uses word order, :data:`STOP_AFTER` validations in a row.
         sizes, lengths, budgets: a table for each combination (:meth:`tables`): sizes of the models by name, tokens per sample
             and updates. An update has as many tokens at every length.
@@ -123,6 +124,7 @@ class Plan(Strict):
     batch_size: int = Field(ge=1, le=10**6)
     warmup: float = Field(0.1, ge=0, le=10**9)
     decay: float | None = Field(None, ge=0, le=1)
+    validations: int = Field(25, ge=1, le=1000)
     stop: Literal["word order"] | None = None
     sizes: dict[str, Size] = Field({})
     lengths: list[Annotated[int, Field(ge=8, le=MAX_POSITIONS)]] = Field([])
