@@ -22,7 +22,7 @@ STATE_COLOURS = {BEST: COLOURS[0], WORSE: COLOURS[1], UNDECIDED: "0.5"}
 
 def overview(rows: Sequence[Row]) -> Figure:
     """Draw for each scheme the loss with its interval and runs, the starts and their range, and the time with its range."""
-    rows = [row for row in rows if row["loss"] is not None]
+    rows = [row for row in rows if row["runs"]]
     nothing = dict.fromkeys(("median", "first", "last", "low", "high"))
     start, cost = ([row[name] or nothing for row in rows] for name in ("start", "cost"))
     values = {

@@ -125,6 +125,8 @@ class Results:
                 raise Missing(f"no runs of {scheme}")
             if unfinished := [run["status"] for run in runs if run["status"] != FINISHED]:
                 raise Missing(f"a run of {scheme} {unfinished[0]}")
+            if not late and any(run["configuration"].get("stop") for run in runs):
+                raise Missing(f"runs of {scheme} ended once they used word order")
             if not late and starts.is_late(runs):
                 raise Missing(f"most runs of {scheme} used no word order")
         shared = set.intersection(*({run["seed"] for run in self.groups[scheme]} for scheme in schemes))

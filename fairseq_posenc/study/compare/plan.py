@@ -76,13 +76,21 @@ class Scheme(Strict):
     initial_scale: float = Field(1.0, gt=0, le=1000)
 
 
-class Size(Strict):
+class Recipe(Strict):
+    """The fields of the plan of which a table has other values."""
+
+    learning_rates: Rates | None = None
+    batch_size: int | None = Field(None, ge=1)
+    warmup: float | None = Field(None, ge=0)
+    decay: float | None = Field(None, ge=0, le=1)
+
+
+class Size(Recipe):
     """The sizes of all models of a table, whose feed-forward networks are four times as wide as the model."""
 
     layers: int = Field(ge=1)
     dim: int = Field(ge=1)
     heads: int = Field(ge=1)
-    learning_rates: Rates | None = None
 
 
 class Plan(Strict):
@@ -103,9 +111,11 @@ class Plan(Strict):
         decay: the share of the updates, at the end, in which the learning rate falls (0: it stays); by default, all after the
             warm-up.
         validations: of a run during training, evenly spaced, between which the start of word order is interpolated.
-        stop: ``word order`` ends a run once it uses word order, :data:`STOP_AFTER` validations in a row.
-        sizes, lengths, budgets: a table for each combination (:meth:`tables`): sizes of the models by name, tokens per sample
-            and updates. An update has as many tokens at every length.
+        stop: ``word order`` ends a run once it uses word order, :data:`STOP_AFTER` validations in a row. Of such runs, only the
+            starts compare.
+        sizes, recipes, lengths, budgets: a table for each combination (:meth:`tables`): sizes of the models by name; other
+            learning rates, batches, warm-ups and decays by name; tokens per sample; and updates. An update has as many tokens
+            at every length.
         valid_tokens: tokens of the validation text that are read.
         threads: of a process on a CPU, on which the last digits of a loss depend.
         train: further flags of fairseq-train.
@@ -127,6 +137,7 @@ class Plan(Strict):
     validations: int = Field(25, ge=1, le=1000)
     stop: Literal["word order"] | None = None
     sizes: dict[str, Size] = Field({})
+    recipes: dict[str, Recipe] = Field({})
     lengths: list[Annotated[int, Field(ge=8, le=MAX_POSITIONS)]] = Field([])
     budgets: list[Annotated[int, Field(ge=1, le=10**9)]] = Field([])
     valid_tokens: int = Field(1 << 18, ge=1 << 10, le=1 << 40)
@@ -177,8 +188,11 @@ class Plan(Strict):
     @model_validator(mode="after")
     def _fits(self) -> Plan:
         tokens, warmup, decay = self.tokens_per_update, self._warmup_updates, self._decay_updates
-        named = "a name begins with a letter or digit and has no slash: it names a folder"
-        wrong = [f"sizes.{name}: {named}" for name in self.sizes if not SCHEME.fullmatch(name)]
+        named = "a name begins with a letter or digit and has no slash or underscore: it is a part of a folder's name"
+        names = [f"{axis}.{name}" for axis in ("sizes", "recipes") for name in getattr(self, axis)]
+        wrong = [f"{name}: {named}" for name in names if not SCHEME.fullmatch(name.partition(".")[2]) or "_" in name]
+        if self.stop and (self.benchmarks or len(self.learning_rates) > 1):
+            wrong.append("stop: losses of runs that end after different updates choose no learning rate, and need no benchmarks")
         flags = {flag for size in self.sizes.values() for flag in self._widths(size)} & _flags(self.train)
         wrong += [f"train: sizes has other fields for {', '.join(sorted(flags))}"] if flags else []
         wrong += [f"lengths: {n} does not divide the tokens of an update, {tokens:,}" for n in self.lengths if tokens % n]
@@ -191,26 +205,33 @@ class Plan(Strict):
     @property
     def has_axes(self) -> bool:
         """Whether there are several tables."""
-        return bool(self.sizes or self.lengths or self.budgets)
+        return bool(self.sizes or self.recipes or self.lengths or self.budgets)
+
+    @property
+    def combinations(self) -> dict[str, tuple[str, str, int, int]]:
+        """The size, the recipe, the length and the updates of each table, empty or 0 without that axis, by the folder's name."""
+        every = product(self.sizes or [""], self.recipes or [""], self.lengths or [0], self.budgets or [0])
+        return {"_".join(filter(None, [*of[:2], f"n{of[2]}" * (of[2] > 0), f"u{of[3]}" * (of[3] > 0)])): of for of in every}
 
     def tables(self) -> dict[str, Plan]:
-        """Return the plan of each combination of ``sizes``, ``lengths`` and ``budgets``, by the name of its folder.
+        """Return the plan of each combination of ``sizes``, ``recipes``, ``lengths`` and ``budgets``, by the name of its folder.
 
         Raises:
             ValidationError: a combination is no plan.
         """
         plans = {}
-        for (name, size), n, updates in product(self.sizes.items() or [("", None)], self.lengths or [0], self.budgets or [0]):
-            values: dict[str, Any] = {"sizes": {}, "lengths": [], "budgets": []}
+        for table, (name, recipe, n, updates) in self.combinations.items():
+            values: dict[str, Any] = {"sizes": {}, "recipes": {}, "lengths": [], "budgets": []}
+            for changes in (size := self.sizes.get(name), self.recipes.get(recipe)):
+                values |= changes.model_dump(include={*Recipe.model_fields}, exclude_none=True) if changes else {}
             if size is not None:
                 values["train"] = " ".join([self.train, *(f"{flag} {value}" for flag, value in self._widths(size).items())])
-                values["learning_rates"] = size.learning_rates or self.learning_rates
             if n:
-                values |= {"tokens_per_sample": n, "batch_size": self.tokens_per_update // n}
+                tokens = self.tokens_per_sample * values.get("batch_size", self.batch_size)
+                values |= {"tokens_per_sample": n, "batch_size": tokens / n}
             if updates:
                 values["budget"] = {"updates": updates}
-            parts = [name, f"n{n}" if n else "", f"u{updates}" if updates else ""]
-            plans["_".join(filter(None, parts))] = Plan.model_validate({**dict(self), **values})
+            plans[table] = Plan.model_validate({**dict(self), **values})
         return plans
 
     @property

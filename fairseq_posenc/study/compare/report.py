@@ -16,13 +16,14 @@ from ..engine.statistics import by
 from . import charts, starts
 from .claims import NOT_TESTED
 from .plan import MASKED, PAIRS, SELECTION, Plan
-from .results import ACCURACIES, BEST, MARGIN, TOLERANCE, UNDECIDED, choose, finished
+from .results import ACCURACIES, BEST, MARGIN, TOLERANCE, UNDECIDED, choose, finished, level
 from .starts import USED, Run
-from .statistics import LEVEL, estimate, holm
+from .statistics import LEVEL, holm
 
 FIGURES = "figures"
 UNIGRAM = "(unigram: no context)"
 Row = Mapping[str, Any]
+STOPPED = "Runs end once they use word order, after different numbers of updates: their starts compare, and their losses do not."
 COLOURS = "Blue: best; orange: worse; grey: undecided."
 COLUMNS = {
     "loss": "mean over the seeds, in bits per predicted token of text that no choice has used, ± half of its 95% interval",
@@ -68,7 +69,7 @@ def report(
         left: the number of cells that are not done.
     """
     done = finished(runs)
-    unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None), None)
+    unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None and not plan.stop), None)
     meanings = [[head, COLUMNS[name]] for name, head in _columns(rows, plan).items() if name in COLUMNS]
     summary: list[Part] = [
         setting(plan, runs),
@@ -92,7 +93,7 @@ def report(
             "Learning rates": _with_text(RATES, learning_rates(runs)) if len({run["lr"] for run in runs}) > 1 else [],
             "To repeat it": _repeat(plan, runs),
         },
-        picture=_overview(rows) if any(row["loss"] is not None for row in rows) else None,
+        picture=_overview(rows) if any(row["runs"] for row in rows) else None,
     )
 
 
@@ -111,40 +112,47 @@ def answer(rows: Sequence[Row], plan: Plan) -> str:
 
     The first says so where a scheme has not begun to use word order: its loss then shows nothing about its positions.
     """
-    ranked = [row for row in rows if row["loss"] is not None]
+    ranked = [row for row in rows if row["runs"]]
     if not ranked:
         return "No run has finished."
-    best, sentences = ranked[0], []
+    sentences = []
     for row, start in ((row, row["start"]) for row in ranked if row["late"]):
         sentences.append(
             f"Not decided: {row['scheme']} used no word order in {start['of'] - start['started']} of {start['of']} runs of "
             f"{_budget(plan)}; it needs more (at the end, its loss falls by {start['slope']:.3f} bits per 100 updates)."
         )
-    level = f"{best['scheme']} has the least loss, {best['loss']:.3f} bits per predicted token"
-    compared = [row for row in ranked if row["scheme"] == plan.reference and row is not best and row["start"]]
-    if best["start"] and best["start"]["median"] is not None:
-        others = "".join(f", {row['scheme']} after {_start(row['start'])}" for row in compared)
-        level += f", and uses word order after {_start(best['start'])} updates{others}"
-    among = [row for row in ranked[1:] if row["state"] == BEST]
-    if best["state"] == UNDECIDED:
-        tested = f"it was not tested, and of the schemes that were, {among[0]['scheme']} has the least" if among else ""
-        sentences.append(f"{level}; {tested or 'this may be chance, since fewer than two schemes were tested'}.")
-    else:
-        sentences.append(f"{level}; as good within {MARGIN} bits: {_names(among) or 'no other scheme'}.")
-    if best["cost"]:
-        cheapest = min((row for row in (best, *among) if row["cost"]), key=lambda row: row["cost"]["median"])
-        other = "" if cheapest is best else f", and one of {cheapest['scheme']}, the fastest of these, {_cost(cheapest)}"
-        sentences.append(f"A training step of {best['scheme']} takes {_cost(best)} times one of {plan.reference}{other}.")
+    sentences += [STOPPED] if plan.stop else _least(ranked, plan)
     ratios = {row["scheme"]: row["start"]["ratio"] for row in ranked if row["start"] and row["start"]["ratio"]}
     corrected = holm([ratio["p"] for ratio in ratios.values()])
     if sooner := [ratio["mean"] for ratio, p in zip(ratios.values(), corrected, strict=True) if p < LEVEL and ratio["mean"] < 1]:
         share = f"after {min(sooner):.2f} to {max(sooner):.2f} of its updates (p < {LEVEL} each, corrected for their number)"
         sentences.append(f"{len(sooner)} of {len(ratios)} schemes use word order sooner than {plan.reference}, {share}.")
-    unknown = _names([row for row in ranked[1:] if row["state"] == UNDECIDED and not row["late"]])
+    unknown = _names([row for row in ranked[1:] if row["state"] == UNDECIDED and not row["late"] and not plan.stop])
     failed = ", ".join(f"{row['scheme']} ({row[DIVERGED] + row[FAILED]})" for row in rows if row[DIVERGED] + row[FAILED])
     gaps = [f"how these compare, whose losses vary too much or whose runs are not complete: {unknown}"] if unknown else []
     gaps += [f"runs that diverged or failed: {failed}"] if failed else []
     return " ".join([*sentences, *([f"Not known: {'; '.join(gaps)}."] if gaps else [])])
+
+
+def _least(ranked: Sequence[Row], plan: Plan) -> list[str]:
+    """Return sentences on the scheme with the least loss, and on its cost."""
+    best, sentences = ranked[0], []
+    sentence = f"{best['scheme']} has the least loss, {best['loss']:.3f} bits per predicted token"
+    compared = [row for row in ranked if row["scheme"] == plan.reference and row is not best and row["start"]]
+    if best["start"] and best["start"]["median"] is not None:
+        others = "".join(f", {row['scheme']} after {start_with_ends(row['start'])}" for row in compared)
+        sentence += f", and uses word order after {start_with_ends(best['start'])} updates{others}"
+    among = [row for row in ranked[1:] if row["state"] == BEST]
+    if best["state"] == UNDECIDED:
+        tested = f"it was not tested, and of the schemes that were, {among[0]['scheme']} has the least" if among else ""
+        sentences.append(f"{sentence}; {tested or 'this may be chance, since fewer than two schemes were tested'}.")
+    else:
+        sentences.append(f"{sentence}; as good within {MARGIN} bits: {_names(among) or 'no other scheme'}.")
+    if best["cost"]:
+        cheapest = min((row for row in (best, *among) if row["cost"]), key=lambda row: row["cost"]["median"])
+        other = "" if cheapest is best else f", and one of {cheapest['scheme']}, the fastest of these, {_cost(cheapest)}"
+        sentences.append(f"A training step of {best['scheme']} takes {_cost(best)} times one of {plan.reference}{other}.")
+    return sentences
 
 
 def state(plan: Plan, runs: Sequence[Run], rows: Sequence[Row] = (), left: int = 0) -> str:
@@ -153,7 +161,7 @@ def state(plan: Plan, runs: Sequence[Run], rows: Sequence[Row] = (), left: int =
     if left:
         sentences.append(f"The comparison is not complete: {left} runs are left.")
     seeds = sorted({int(seed) for row in rows for seed in row["losses"]})
-    if rows and (others := sum(run["seed"] not in seeds for run in done)):
+    if seeds and (others := sum(run["seed"] not in seeds for run in done)):
         sentences.append(f"The table is of the seeds {', '.join(map(str, seeds))}: {others} other runs count for claims alone.")
     if not starts.is_measured(done):
         sentences.append("When runs begin to use word order was not measured.")
@@ -196,14 +204,14 @@ def _cells(row: Row, plan: Plan) -> dict[str, str]:
     return {
         "scheme": row["scheme"],
         "loss": with_interval(row, name="loss"),
-        "state": row["state"],
+        "state": "–" if plan.stop else row["state"],
         "−": with_interval(row["difference"], "+.3f"),
         "p": number(row["difference"] and row["difference"]["p_holm"], ".2g"),
-        "start": _start(start) if start else "–",
+        "start": start_with_ends(start),
         "tokens": number(tokens or None, ".1f"),
         "÷": with_ends(start.get("ratio")),
         "started": f"{start['started']} of {start['of']}" if start else "–",
-        "of started": number(start.get("loss")),
+        "of started": number(None if plan.stop else start.get("loss")),
         "at age": number(start.get("loss_at_age")),
         **{name: with_interval(row[name], ".1f") for name in ACCURACIES},
         "time": _cost(row),
@@ -237,7 +245,7 @@ def learning_rates(runs: Sequence[Run]) -> Table:
 
 def lengths(done: Mapping[str, Sequence[Run]], rows: Sequence[Row]) -> Table:
     """Return the mean loss on longer sequences, over the seeds that all schemes have that take them; a dash for others."""
-    every = {row["scheme"]: runs for row in rows if (runs := {run["seed"]: run for run in done.get(row["scheme"], ())})}
+    every = {row["scheme"]: {run["seed"]: run for run in done[row["scheme"]]} for row in rows if row["losses"]}
     measured = [runs for runs in every.values() if any(run["by_length"] for run in runs.values())]
     common = set.intersection(*map(set, measured)) if measured else set()
     columns = sorted({length for runs in measured for run in runs.values() for length in run["by_length"]}, key=int)
@@ -340,7 +348,10 @@ def _cost(row: Row) -> str:
     return with_ends(row["cost"], "median")
 
 
-def _start(start: Row) -> str:
+def start_with_ends(start: Row | None) -> str:
+    """Return the ``median`` of starts in updates, with the first and the last where they differ; a dash for none."""
+    if not start:
+        return number(None)
     middle, first, last = ("never" if start[name] is None else f"{start[name]:,.0f}" for name in ("median", "first", "last"))
     return middle if first == last else f"{middle} ({first}–{last})"
 
@@ -354,6 +365,4 @@ def _names(rows: Sequence[Row]) -> str:
 
 
 def _score(values: Sequence[float | None]) -> str:
-    if len(values) < 2 or None in values:
-        return number(values[0] if len(values) == 1 else None, ".2f")
-    return with_interval(estimate(np.array(values)), ".2f")
+    return with_interval(None if None in values else level(np.array(values), "mean"), ".2f")

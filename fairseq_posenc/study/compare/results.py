@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
@@ -70,7 +71,8 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = (), scores
     """Return one row per scheme in JSON's types, the best first.
 
     All columns are of the runs with the chosen learning rate and the seeds of :func:`shared_seeds`. A scheme is tested if it has
-    a run of each that finished; others come last. A run that failed or diverged has no loss, and did not start.
+    a run of each that finished; others come last. A run that failed or diverged has no loss, and did not start. No run has a loss
+    where the plan ends runs early (``stop``), and the scheme that starts first is the best.
 
     - ``scheme``, its name; ``positions``, its expression or architecture; ``lr``, the learning rate, or None; ``runs``, those
       that finished; ``diverged`` and ``failed``, with any learning rate and seed; ``parameters`` of the positions.
@@ -93,14 +95,15 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = (), scores
     seeds = shared_seeds(every)
     groups = {scheme: [run for run in group if run["seed"] in seeds] for scheme, group in every.items()}
     done = {scheme: [run for run in group if run["status"] == FINISHED] for scheme, group in groups.items()}
-    losses = {scheme: np.array([run["loss"] for run in group]) for scheme, group in done.items()}
+    losses = {scheme: np.array([run["loss"] for run in group if not plan.stop]) for scheme, group in done.items()}
     whole = [scheme for scheme, group in done.items() if group and {run["seed"] for run in group} == seeds]
-    tested = [scheme for scheme in whole if len(seeds) >= MIN_SEEDS and not starts.is_late(groups[scheme])]
+    with_losses = [] if plan.stop else whole
+    tested = [scheme for scheme in with_losses if len(seeds) >= MIN_SEEDS and not starts.is_late(groups[scheme])]
     with_p = {scheme: losses[scheme] for scheme in tested}
     from_best = against(min(tested, key=lambda scheme: with_p[scheme].mean()), with_p) if len(tested) > 1 else {}
     from_reference = {
         scheme: {**estimate(losses[scheme] - losses[plan.reference]), "p": None, "p_holm": None}
-        for scheme in whole
+        for scheme in with_losses
         if plan.reference in whole and scheme != plan.reference and len(seeds) > 1
     } | (against(plan.reference, with_p) if plan.reference in tested else {})
     age = min((starts.last_update([run]) for group in done.values() for run in group), default=0) // AGE
@@ -115,7 +118,7 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = (), scores
             "runs": len(done[scheme]),
             **{status: sum(run["status"] == status for run in runs if run["scheme"] == scheme) for status in (DIVERGED, FAILED)},
             "parameters": done[scheme][0]["parameters"] if done[scheme] else None,
-            "losses": {str(run["seed"]): run["loss"] for run in done[scheme]},
+            "losses": {str(run["seed"]): run["loss"] for run in done[scheme] if not plan.stop},
             **level(losses[scheme]),
             "state": _state(scheme, from_best) if scheme in tested and from_best else UNDECIDED,
             "from_best": from_best.get(scheme),
@@ -129,7 +132,8 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = (), scores
         }
         for scheme, group in groups.items()
     ]
-    return sorted(rows, key=lambda row: (row["scheme"] not in whole, row["loss"] is None, row["loss"]))
+    order = {row["scheme"]: row["loss"] or (row["start"] or {}).get("median") or math.inf for row in rows}
+    return sorted(rows, key=lambda row: (row["scheme"] not in whole, order[row["scheme"]]))
 
 
 def level(values: np.ndarray, name: str = "loss") -> dict[str, Any]:

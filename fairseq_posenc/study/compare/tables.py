@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from statistics import median
@@ -19,7 +18,7 @@ from ..engine.statistics import by
 from . import starts
 from .charts import BITS, common_curves
 from .plan import Plan
-from .report import with_ends, with_interval
+from .report import STOPPED, Row, start_with_ends, with_ends, with_interval
 from .results import counted, finished, level
 from .starts import Run
 from .statistics import LEVEL, geometric
@@ -45,24 +44,22 @@ def report(plan: Plan, outcomes: Sequence[Outcome]) -> Report:
     """Return the report of all tables."""
     names = ", ".join(f"{outcome.name}/report.html" for outcome in outcomes)
     rows = [{"table": outcome.name, **row} for outcome in outcomes for row in outcome.rows]
-    agreed, starts_of = agreement(plan, outcomes), start_points(outcomes)
+    agreed, starts_of = [] if plan.stop else agreement(plan, outcomes), start_points(outcomes)
+    compared: list[Part] = [STOPPED] if plan.stop else [losses(plan, outcomes), leads(plan, outcomes)]
     growth = exponents(starts_of)
-    by_length: list[Part] = []
-    if len(plan.lengths) > 1 and starts_of:
-        by_length = [
-            exponent_table(plan, starts_of, growth),
-            Figure("figures/starts", STARTS, _start_against_length(plan, starts_of)),
-        ]
+    starting: list[Part] = [first_uses(plan, outcomes)] if starts_of else []
+    if growth:
+        starting += [exponent_table(growth), Figure("figures/starts", STARTS, _start_against_length(plan, starts_of))]
     tokens = Figure("figures/tokens", "Loss against tokens, the mean of the runs of each scheme.", _loss_against_tokens(outcomes))
     return Report(
         title="Comparison of positional encodings in several tables",
-        summary=[f"Each table has a page of its own: {names}.", losses(plan, outcomes), leads(plan, outcomes)],
+        summary=[f"Each table has a page of its own: {names}.", *compared],
         data={"format": FORMAT, "tables": rows, "agreement": agreed, "exponents": growth},
         rows=rows,
         sections={
             "The order of the schemes": _agreement(agreed),
-            "Start of word order": by_length,
-            "Tokens": [tokens_table(plan, outcomes), tokens],
+            "Start of word order": starting,
+            "Tokens": [tokens] if plan.stop else [tokens_table(plan, outcomes), tokens],
         },
     )
 
@@ -76,25 +73,28 @@ STARTS = (
 def losses(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
     """Return the mean loss of each scheme, and its rank, by table."""
 
-    def cell(outcome: Outcome, scheme: str) -> str:
-        ranked = {row["scheme"]: row["loss"] for row in outcome.rows if row["loss"] is not None}
-        return f"{ranked[scheme]:.3f} ({[*ranked].index(scheme) + 1})" if scheme in ranked else "–"
+    def cell(rank: int, row: Row) -> str:
+        return number(row["loss"]) + f" ({rank})" * (row["loss"] is not None)
 
     return _by_table("loss (rank)", plan.schemes, outcomes, cell)
 
 
 def leads(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
     """Return the difference of each scheme's loss from the reference's, with half of its 95% interval, by table."""
-
-    def cell(outcome: Outcome, scheme: str) -> str:
-        return with_interval(next((row["difference"] for row in outcome.rows if row["scheme"] == scheme), None), "+.3f")
-
-    return _by_table(f"loss − {plan.reference}", _others(plan), outcomes, cell)
+    head = f"loss − {plan.reference}"
+    return _by_table(head, _others(plan), outcomes, lambda rank, row: with_interval(row["difference"], "+.3f"))
 
 
-def _by_table(head: str, schemes: Iterable[str], outcomes: Sequence[Outcome], cell: Callable[[Outcome, str], str]) -> Table:
-    """A row for each outcome, with a cell for each scheme."""
-    return Table([head, *schemes], [[outcome.name, *(cell(outcome, scheme) for scheme in schemes)] for outcome in outcomes])
+def first_uses(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
+    """Return the median start of each scheme in updates, with the first and the last, by table."""
+    return _by_table("start, updates", plan.schemes, outcomes, lambda rank, row: start_with_ends(row["start"]))
+
+
+def _by_table(head: str, schemes: Iterable[str], outcomes: Sequence[Outcome], cell: Callable[[int, Row], str]) -> Table:
+    """A row for each outcome, with a cell for each scheme, of its rank and its row."""
+    cells = [{row["scheme"]: cell(rank, row) for rank, row in enumerate(outcome.rows, 1)} for outcome in outcomes]
+    lines = [[outcome.name, *(of.get(scheme, "–") for scheme in schemes)] for outcome, of in zip(outcomes, cells, strict=True)]
+    return Table([head, *schemes], lines)
 
 
 def _others(plan: Plan) -> list[str]:
@@ -102,15 +102,14 @@ def _others(plan: Plan) -> list[str]:
 
 
 def agreement(plan: Plan, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Return Kendall's τ of the orders of the schemes of each two tables that differ in the size, the length or the budget alone.
+    """Return Kendall's τ of the orders of the schemes of each two tables that differ in one axis alone.
 
     ``tau`` is that of the mean losses over the seeds that all of these schemes have, and ``low`` and ``high`` are the ends of its
     95% interval by a bootstrap over these seeds, which is None below three.
     """
     found = []
     for one, other in combinations(outcomes, 2):
-        axes = [(each.plan.train, each.plan.tokens_per_sample, each.plan.updates) for each in (one, other)]
-        if sum(map(operator.ne, *axes)) != 1:
+        if sum(a != b for a, b in zip(*(plan.combinations[each.name] for each in (one, other)), strict=True)) != 1:
             continue
         losses = [
             {name: {run["seed"]: run["loss"] for run in runs} for name, runs in finished(each.runs).items()}
@@ -126,7 +125,7 @@ def agreement(plan: Plan, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
         low, high = map(float, np.quantile(taus, [LEVEL / 2, 1 - LEVEL / 2])) if taus else (None, None)
         tau = float(kendalltau(*values.mean(-1)).statistic)
         of = {"tables": [one.name, other.name], "schemes": len(schemes), "seeds": len(seeds)}
-        found.append({**of, "tau": tau, "low": low, "high": high})
+        found.append(of | {"tau": tau, "low": low, "high": high})
     return found
 
 
@@ -150,28 +149,18 @@ def exponents(starts_of: Starts) -> list[dict[str, Any]]:
     """
     found = []
     for (scheme, setting), points in starts_of.items():
-        slopes = []
-        for of_seed in by("seed", points).values():
-            x, y = (np.log([point[name] for point in of_seed]) for name in ("length", "updates"))
-            slopes += [float(np.polyfit(x, y, 1)[0])] if len({*x}) > 1 else []
-        if slopes:
+        lines = [np.log([(point["length"], point["updates"]) for point in of_seed]).T for of_seed in by("seed", points).values()]
+        if slopes := [np.polyfit(x, y, 1)[0] for x, y in lines if len({*x}) > 1]:
             censored = sum(point["censored"] for point in points)
             found.append({"scheme": scheme, "setting": setting, "censored": censored, **level(np.array(slopes), "exponent")})
     return found
 
 
-def exponent_table(plan: Plan, starts_of: Starts, growth: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the exponents with their intervals, and the median start at each length."""
-    lines = []
-    for each in growth:
-        key, medians = (each["scheme"], each["setting"]), []
-        by_length = by("length", starts_of[key])
-        for n in plan.lengths:
-            group = [math.inf if point["censored"] else point["updates"] for point in by_length.get(n, ())]
-            medians.append("–" if not group else "never" if (middle := median(group)) == math.inf else f"{middle:,.0f}")
-        bound = "at least " if each["censored"] else ""
-        lines.append([_title(*key), *medians, bound + with_interval(each, ".2f", "exponent")])
-    return Table(["start, updates", *map(str, plan.lengths), "exponent"], lines)
+def exponent_table(growth: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the exponents with their intervals."""
+    shown = [("at least " if each["censored"] else "") + with_interval(each, ".2f", "exponent") for each in growth]
+    titles = [_title(each["scheme"], each["setting"]) for each in growth]
+    return Table(["", "start ∝ length to the power of"], list(map(list, zip(titles, shown, strict=True))))
 
 
 def start_points(outcomes: Sequence[Outcome]) -> Starts:
@@ -206,7 +195,9 @@ def tokens_table(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
         ratios = [_reached(own[seed], end["loss"]) / end["updates"] for seed, end in last.items()]
         return "not reached" if math.inf in ratios else with_ends(geometric(ratios) if len(ratios) > 1 else None)
 
-    return _by_table(f"tokens to the last loss of {plan.reference}, ÷ its own", _others(plan), outcomes, cell)
+    head = f"tokens to the last loss of {plan.reference}, ÷ its own"
+    lines = [[outcome.name, *(cell(outcome, scheme) for scheme in _others(plan))] for outcome in outcomes]
+    return Table([head, *_others(plan)], lines)
 
 
 def _reached(curve: Sequence[Mapping[str, Any]], loss: float) -> float:
@@ -246,9 +237,8 @@ def _start_against_length(plan: Plan, starts_of: Starts) -> Drawing:
         style = line_style(place)
         medians = {n: median(point["updates"] for point in group) for n, group in sorted(by("length", points).items())}
         panel.plot([*medians], [*medians.values()], label=_title(scheme, setting), **{**style, "marker": ""})
-        for censored, marker in ((False, style["marker"]), (True, "^")):
-            shown = [point for point in points if point["censored"] == censored]
-            xy = [[point[name] for point in shown] for name in ("length", "updates")]
-            panel.plot(*xy, linestyle="", marker=marker, color=style["color"], markersize=8 if censored else 3.5)
+        for point in points:
+            marker, size = ("^", 8) if point["censored"] else (style["marker"], 3.5)
+            panel.plot(point["length"], point["updates"], marker=marker, markersize=size, color=style["color"])
     panel.legend(frameon=False, fontsize="small")
     return figure

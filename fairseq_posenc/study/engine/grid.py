@@ -20,21 +20,10 @@ from typing import Any, Protocol
 
 from tqdm import tqdm
 
+from ...base import record
 from ...base.errors import InputError
 from ...base.log import entries
-from ...base.record import (
-    DIVERGED,
-    FAILED,
-    FINISHED,
-    FORMAT,
-    RESULT,
-    Recorded,
-    read_object,
-    require_fields,
-    require_same,
-    versions,
-    write_json,
-)
+from ...base.record import DIVERGED, FAILED, FINISHED, FORMAT, RESULT, Recorded
 from .process import READ, execute
 
 BEGUN = "begun"
@@ -123,19 +112,19 @@ def finished(cell: Cell, out: Path) -> dict[str, Any] | None:
         InputError: it was run with another configuration, or lacks a file that it needs, or the record is damaged.
     """
     folder = cell.folder(out)
-    result = read_object(folder / RESULT, FORMAT)
+    result = record.read_object(folder / RESULT, FORMAT)
     if result is None:
         return None
     advice = "Name another --out, or remove that folder to run it again."
-    require_same({name: result.get(name) for name in cell.key}, cell.key, f"{folder} is of another run", advice)
-    require_same(result.get("configuration"), cell.configuration, f"{folder} is of another configuration", advice)
+    record.require_same({name: result.get(name) for name in cell.key}, cell.key, f"{folder} is of another run", advice)
+    record.require_same(result.get("configuration"), cell.configuration, f"{folder} is of another configuration", advice)
     if result.get("status") == FINISHED and (missing := [name for name in cell.needs if not (folder / name).exists()]):
         raise InputError(f"{folder} has finished, and {', '.join(missing)}, which is needed now, is not in it. {advice}")
     if result.get("status") not in (FINISHED, DIVERGED):
         return None
-    require_fields(result, Done, folder / RESULT)
+    record.require_fields(result, Done, folder / RESULT)
     if result["status"] == FINISHED:
-        require_fields(result, cell.outcome, folder / RESULT)
+        record.require_fields(result, cell.outcome, folder / RESULT)
     return {**result, **cell.key}
 
 
@@ -161,7 +150,7 @@ def run_cell(
     """
     folder.mkdir(parents=True, exist_ok=True)
     result = {**cell.key, "configuration": cell.configuration, "format": FORMAT}
-    write_json(folder / RESULT, {**result, "status": BEGUN})
+    record.write_json(folder / RESULT, {**result, "status": BEGUN})
     start = time.monotonic()
     before = (folder / LOG).read_text("utf-8", "replace")[-READ:] if (folder / LOG).exists() else ""
     progress("started", [0.0, *(share for _, share in _progress(cell, before))][-1])
@@ -178,8 +167,8 @@ def run_cell(
         with (folder / LOG).open("a", encoding="utf-8") as stream:
             traceback.print_exc(file=stream)
         outcome = {"status": FAILED, "reason": f"{type(error).__name__}: {error}; see {folder / LOG}"}
-    result |= {**outcome, "seconds": round(time.monotonic() - start, 1), "versions": versions()}
-    write_json(folder / RESULT, result)
+    result |= {**outcome, "seconds": round(time.monotonic() - start, 1), "versions": record.versions()}
+    record.write_json(folder / RESULT, result)
     progress(outcome["status"], 1)
     return result
 

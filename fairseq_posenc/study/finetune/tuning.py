@@ -128,7 +128,8 @@ class TaskRuns(ABC):
             words = shlex.split(self.options.train_flags)
             if conflicts := [flag for word in words if (flag := word.partition("=")[0]).startswith("-") and flag in decided]:
                 raise InputError(f"{conflicts[0]} is decided by this command: leave it out there")
-            cfg = parse([*flags, "--distributed-world-size", str(self._devices), *words])
+            devices = max(1, torch.cuda.device_count() // self.options.jobs)
+            cfg = parse([*flags, "--distributed-world-size", str(devices), *words])
         except Exception as error:  # of any kind, as fairseq evaluates some values as Python
             if not self.options.train_flags:
                 raise
@@ -163,11 +164,6 @@ class TaskRuns(ABC):
         """Score the model that the command of a run has left in its folder."""
         progress("scoring")
         return self.score(Checkpoint(folder / self.scored).model, folder)
-
-    @property
-    def _devices(self) -> int:
-        """The number of GPUs that ``--jobs`` leaves to a run, at least 1."""
-        return max(1, torch.cuda.device_count() // self.options.jobs)
 
     @cached_property
     def _model_actions(self) -> list[Any]:

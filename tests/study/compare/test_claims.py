@@ -47,6 +47,12 @@ def verdict(runs=RUNS, **test):
     return judge([claim(**test)], runs)[0]
 
 
+def test_losses_of_runs_that_ended_early_are_not_tested():
+    runs = [run | {"configuration": run["configuration"] | {"stop": "word order"}} for run in RUNS]
+    found = verdict(runs, difference=["good", "bad"])
+    assert (found["verdict"], found["reason"]) == (NOT_TESTED, "runs of good ended once they used word order")
+
+
 def equal(*schemes, margin, margin_from="ours"):
     return {"equivalent": {"schemes": schemes, "margin": margin, "margin_from": margin_from}}
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import pytest
 
@@ -164,11 +165,34 @@ def test_the_chosen_learning_rate_has_the_arrow():
     assert report.learning_rates(failed).rows == [["t5", "5.100 ←", "5.050, failed"]]
 
 
+def test_runs_that_end_at_different_updates_are_ordered_by_their_starts(tmp_path):
+    """The losses of a plan with ``stop`` are nowhere: the scheme with the least may just have been trained for longer."""
+    plan = make_plan(["absolute", "tisa", "none"], learning_rates=[2e-3], stop="word order")
+    ends = {"absolute": (8, 6.5), "tisa": (4, 7.5), "none": (20, 8.1)}
+    runs = []
+    for scheme, (points, loss) in ends.items():
+        used = [(100 * i, 0.0 if scheme == "none" or i < points - 2 else 0.3) for i in range(1, points + 1)]
+        curve = [{"updates": at, "loss": loss, "permuted": loss + bits} for at, bits in used]
+        values = {"loss": loss, "permuted": loss + used[-1][1], "curve": curve}
+        runs += [make_run(scheme, seed=seed, **values) for seed in (1, 2, 3)]
+    rows = summarise(plan, runs)
+    assert [row["scheme"] for row in rows] == ["tisa", "absolute", "none"]
+    found = report.report(plan, rows, runs)
+    found.write(tmp_path)
+    assert report.ranking(rows, plan, None).head[:4] == ["", "scheme", "start", "tokens"]
+    text = report.answer(rows, plan)
+    assert text.startswith(report.STOPPED)
+    assert "1 of 1 schemes use word order sooner than absolute" in text
+    shown = (tmp_path / "results.md").read_text("utf-8")
+    assert not re.search(r"least loss|unigram|Not known|Longer", shown)
+    assert (tmp_path / "figures" / "overview.png").exists()
+
+
 def test_losses_on_longer_sequences_are_of_the_seeds_that_all_have():
     run = {"loss": 5.0, "by_length": {"64": 6.0, "128": 7.0}}
     short = {**run, "by_length": {"64": 6.0}}
     done = {"rope": [{**run, "seed": 1}, {**run, "seed": 2, "loss": 1.0}], "tisa": [{**short, "seed": 1}], "absolute": []}
-    table = report.lengths(done, [{"scheme": scheme} for scheme in done])
+    table = report.lengths(done, [{"scheme": scheme, "losses": runs} for scheme, runs in done.items()])
     assert table.head == ["scheme", "as in training", "64 tokens", "128 tokens"]
     assert table.rows == [["rope", "5.000", "6.000", "7.000"], ["tisa", "5.000", "6.000", "–"]]
 

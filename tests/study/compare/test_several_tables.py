@@ -41,6 +41,18 @@ def test_each_combination_is_a_plan():
     assert {*make_plan().tables()} == {""}
 
 
+def test_recipes_change_fields_of_the_plan():
+    """Of a recipe and a size, the recipe's fields count; at another length, an update has as many tokens as the recipe says."""
+    recipes = {"slow": {"learning_rates": [1e-3], "warmup": 1000}, "rows": {"batch_size": 128, "decay": 0.5}}
+    plan = make_plan(sizes=SIZES, recipes=recipes, lengths=[64, 128], warmup=150, budget={"updates": 4000})
+    found = plan.tables()
+    assert [*found][:3] == ["small_slow_n64", "small_slow_n128", "small_rows_n64"]
+    slow, rows = found["large_slow_n64"], found["large_rows_n128"]
+    assert (slow.learning_rates, slow.warmup, slow.batch_size, slow.tokens_per_sample) == ([1e-3], 1000, 64, 64)
+    assert (rows.learning_rates, rows.warmup, rows.decay, rows.batch_size) == ([5e-4], 150, 0.5, 64)
+    assert not rows.has_axes
+
+
 def test_sizes_of_decoders_have_their_flags():
     plan = make_plan(arch="transformer_lm_posenc_tiny", sizes={"small": SIZES["small"]})
     assert value_of(plan.tables()["small"].flags("tisa"), "--decoder-layers") == "2"
@@ -51,10 +63,15 @@ def test_sizes_of_decoders_have_their_flags():
     [
         {"sizes": {"small": {"layers": 2, "dim": 32}}},
         {"sizes": {"../small": SIZES["small"]}},
+        {"recipes": {"rows_128": {"batch_size": 128}}},
+        {"recipes": {"rows": {"batch_size": 0}}},
+        {"recipes": {"rows": {"dim": 32}}},
         {"sizes": SIZES, "train": "--encoder-layers 4"},
         {"lengths": [4]},
         {"lengths": [48]},  # does not divide the 4,096 tokens of an update
         {"stop": "soon"},
+        {"stop": "word order", "learning_rates": [1e-3, 2e-3]},
+        {"stop": "word order", "learning_rates": [2e-3], "benchmarks": {"pairs": "--data blimp"}},
         {"warmup": 4, "decay": 1.0},
         {"warmup": 4, "decay": 0.2, "budgets": [1500, 3]},
     ],
@@ -109,13 +126,13 @@ def test_the_start_grows_with_the_length():
     assert found.keys() == {"absolute", "rope"}
     assert found["absolute"]["exponent"] == pytest.approx(2)
     assert found["rope"]["exponent"] == pytest.approx(0)
-    assert tables.exponent_table(plan, points, growth).rows[0] == ["absolute", "150", "600", "2.00 ± 0.00"]
+    assert tables.exponent_table(growth).rows[0] == ["absolute", "2.00 ± 0.00"]
+    assert [row[:2] for row in tables.first_uses(plan, of).rows] == [["n32", "150 (100–200)"], ["n64", "600 (400–800)"]]
     of[1] = outcome(plan, "n64", started={**longer, "absolute": [400, math.inf, math.inf]})
     points = tables.start_points(of)
-    assert tables.exponent_table(plan, points, tables.exponents(points)).rows[0][2:] == [
-        "never",
-        f"at least {(2 + math.log2(1000 / 150) + math.log2(5)) / 3:.2f} ± 0.92",
-    ]
+    bound = (2 + math.log2(1000 / 150) + math.log2(5)) / 3
+    assert tables.exponent_table(tables.exponents(points)).rows[0] == ["absolute", f"at least {bound:.2f} ± 0.92"]
+    assert tables.first_uses(plan, of).rows[1][1] == "never (400–never)"
 
 
 def test_tokens_to_one_loss(tmp_path):
