@@ -22,12 +22,12 @@ from fairseq_posenc.core.schemes import REGISTRY
 PACKAGE = Path(fairseq_posenc.__file__).parent
 DESIGN = (readme.ROOT / "docs" / "design.md").read_text("utf-8")
 FLOORS = {  # each imports only those above it; then the most lines of code that it may have
-    "base": 701,
+    "base": 706,
     "core": 4_855,
     "text": 1_805,
-    "plugin": 5_376,
+    "plugin": 5_370,
     "huggingface": 2_471,
-    "study": 6_118,
+    "study": 6_117,
     "entry points": 352,  # cli, train, and the package itself, which import what they start
 }
 MAX_CODE_LINES = 21_678

@@ -5,6 +5,7 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
 from importlib import util
 from importlib.metadata import version
 from pathlib import Path
@@ -206,10 +207,14 @@ def processor() -> str:
 
 
 def differences(before: Any, now: Any, name: str = "") -> list[str]:
-    """Describe each value that differs, in JSON's types; by its name within mappings."""
+    """Describe each value that differs, in JSON's types: by its name in mappings, and with the word before it in a list of words."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         return [text for key in keys for text in differences(before.get(key), now.get(key), f"{name}.{key}" if name else key)]
+    if isinstance(before, list) and isinstance(now, list) and all(isinstance(word, str) for word in before + now):
+        spans = [code[1:] for code in SequenceMatcher(None, before, now, autojunk=False).get_opcodes() if code[0] != "equal"]
+        pairs = [(" ".join(before[max(0, a - 1) : b]), " ".join(now[max(0, c - 1) : d])) for a, b, c, d in spans]
+        return [f"{name} was {old!r}, now {new!r}" for old, new in pairs]
     return [] if before == now else [f"{name} was {before!r}, now {now!r}"]
 
 

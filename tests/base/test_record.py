@@ -20,6 +20,17 @@ def test_differences_are_named_by_their_place():
     assert differences(before, before) == []
 
 
+def test_differences_of_flags_are_named_with_the_words_before_them():
+    before = ["--arch", "tiny", "--max-update", "1500", "--fp16", "--seed", "1"]
+    now = ["--arch", "tiny", "--max-update", "4500", "--seed", "2", "--cpu"]
+    assert differences({"flags": before}, {"flags": now}) == [
+        "flags was '--max-update 1500 --fp16', now '--max-update 4500'",
+        "flags was '--seed 1', now '--seed 2 --cpu'",
+    ]
+    assert differences({"flags": before}, {"flags": [*before]}) == []
+    assert differences(["a"], []) == [" was 'a', now ''"]
+
+
 def test_lists_are_what_tuples_become_in_json():
     require_same({"lrs": [1.0]}, {"lrs": (1.0,)}, "out is of another configuration", "Remove it.")
     with pytest.raises(ValueError, match=r"^out .*lrs was \[1\.0\], now \[2\.0\]"):

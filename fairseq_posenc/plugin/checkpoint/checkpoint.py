@@ -17,13 +17,7 @@ from ...base.files import sha256
 from ...core.families import FAMILIES, TRANSFORMER, TRANSFORMER_LM, architectures
 from ...core.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig, Stack
 from ...text.vocabulary import DICTIONARY, VOCABULARY, Dictionary, Vocabulary, add_from_file, differing, fingerprint
-from ..options.option_set import (
-    ENCODER_OPTIONS,
-    LANGUAGE_MODEL_OPTIONS,
-    TRANSLATION_OPTIONS,
-    UNLIMITED,
-    decoder_config,
-)
+from ..options.option_set import ENCODER_OPTIONS, LANGUAGE_MODEL_OPTIONS, TRANSLATION_OPTIONS, UNLIMITED, decoder_config
 from .checkpoint_file import config_errors_as_input_errors, load, no_checkpoint, write
 from .model import EncoderModel, LanguageModel, TranslationModel
 from .state_dict import (

@@ -430,6 +430,7 @@ def test_a_bad_plan_is_named_before_anything_runs(changes, named, world, tmp_pat
             "gpu",
             "language_model",
             "ladder_budget",
+            "ladder_cause",
             "ladder_length",
             "ladder_size",
         ],
