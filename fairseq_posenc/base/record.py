@@ -207,7 +207,7 @@ def processor() -> str:
 
 
 def differences(before: Any, now: Any, name: str = "") -> list[str]:
-    """Describe each value that differs, in JSON's types: by its name in mappings, and with the word before it in a list of words."""
+    """Describe each value that differs, in JSON's types: by its name in mappings; in lists of words, with the word before it."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         return [text for key in keys for text in differences(before.get(key), now.get(key), f"{name}.{key}" if name else key)]
