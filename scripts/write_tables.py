@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 from tabulate import tabulate
 
 from fairseq_posenc.base import ownership
@@ -24,11 +25,11 @@ from fairseq_posenc.plugin.options.option_set import ENCODER_OPTIONS, LANGUAGE_M
 from fairseq_posenc.study.analyze import models
 from fairseq_posenc.study.catalogue import pictures
 from fairseq_posenc.study.catalogue.listing import COLUMNS, find, text_of
-from fairseq_posenc.study.compare import charts, report
+from fairseq_posenc.study.compare import charts, report, tables
 from fairseq_posenc.study.compare.cells import LAST
 from fairseq_posenc.study.compare.claims import judge, read_claims
 from fairseq_posenc.study.compare.plan import Plan, read_plan
-from fairseq_posenc.study.compare.results import finished, summarise
+from fairseq_posenc.study.compare.results import finished, level, summarise
 from fairseq_posenc.study.engine import report as engine_report
 from fairseq_posenc.study.engine.grid import Cell
 from fairseq_posenc.study.word_order import report as order_report
@@ -176,6 +177,51 @@ def language_model_claims() -> str:
     return tabulate(table.rows, table.head, "github", disable_numparse=True)
 
 
+@cache
+def ladder(name: str) -> tuple[Plan, list[tables.Outcome]]:
+    """Return a plan with several tables, and those of them that have runs."""
+    plan, outcomes = read_plan(ROOT / f"examples/compare/ladder_{name}.yaml"), []
+    for table, of_table in plan.tables().items():
+        found = recorded(RESULTS / "ladder" / name / table, "runs/*/*")
+        if runs := [run for run in found if run["status"] in (FINISHED, DIVERGED)]:
+            outcomes.append(tables.Outcome(table, of_table, summarise(of_table, runs), runs))
+    return plan, outcomes
+
+
+def ladder_budget() -> str:
+    """Return the differences from the reference during the longest runs, at a constant rate, and at their end."""
+    plan, (*_, longest) = ladder("budget")
+    curves = {scheme: {run["seed"]: run["curve"] for run in runs} for scheme, runs in finished(longest.runs).items()}
+    at = [
+        max(point["updates"] for point in curves[plan.reference][1] if point["updates"] <= budget) for budget in plan.budgets[:-1]
+    ]
+    lines = []
+    for row in longest.rows:
+        cells = [str(row["runs"]), report.with_interval(row, name="loss")]
+        for updates in at:
+            own, other = (
+                {seed: next(point["loss"] for point in curve if point["updates"] == updates) for seed, curve in of_scheme.items()}
+                for of_scheme in (curves[row["scheme"]], curves[plan.reference])
+            )
+            difference = level(np.array([own[seed] - other[seed] for seed in sorted(own.keys() & other.keys())]), "mean")
+            cells.append("–" if row["scheme"] == plan.reference else report.with_interval(difference, "+.3f"))
+        lines.append([row["scheme"], *cells, report.with_interval(row["difference"], "+.3f")])
+    ends = [f"− {plan.reference}, {updates:,} updates" for updates in at] + [f"− {plan.reference}, end"]
+    return tabulate(lines, ("scheme", "runs", "loss", *ends), "github", disable_numparse=True)
+
+
+def ladder_starts(name: str) -> str:
+    """Return the starts of word order by table."""
+    table = tables.first_uses(*ladder(name))
+    return tabulate(table.rows, table.head, "github", disable_numparse=True)
+
+
+def ladder_exponents() -> str:
+    """Return the exponents of the start as a power of the length."""
+    table = tables.exponent_table(tables.exponents(tables.start_points(ladder("length")[1])))
+    return tabulate(table.rows, ["scheme", *table.head[1:]], "github", disable_numparse=True)
+
+
 def by_initial_scale() -> str:
     """Return the updates after which runs use word order, by what their initial values are multiplied by."""
     plan, _, rows = comparison_of("starts", "starts")
@@ -318,6 +364,7 @@ TABLES = {
         "claims": claims,
         "language models": language_models,
         "language model claims": language_model_claims,
+        "ladder: budget": ladder_budget,
         "initial values": by_initial_scale,
         "fine-tuning": fine_tuning,
     },
