@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks this package on one GPU, in under 8 minutes and without network. The other parts run after one has failed.
+# Checks this package on one GPU, in at most 8 minutes and without network. The other parts run after one has failed or is late.
 #   bash scripts/gpu_check.sh [--wheels DIR] [--out DIR]
 #   bash scripts/gpu_check.sh --on-cpu             rehearses all of it without a GPU: on the CPU, and with gloo
 # It uses $PYTHON, or .venv's Python, or python3, which has PyTorch with CUDA and this package. With --wheels it makes an

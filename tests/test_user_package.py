@@ -1,4 +1,4 @@
-"""The scheme of README.md in 12 lines, as a package of somebody's own, goes through every command."""
+"""The scheme of README.md in a few lines, as a package of somebody's own, goes through every command."""
 
 import subprocess
 import sys
@@ -58,7 +58,7 @@ EXTRAS = {"compare": "statsmodels", "consolidate": "deepspeed", "export-hf": "tr
 def package(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     (folder / "my_schemes").mkdir()
-    (folder / "my_schemes" / "__init__.py").write_text(readme.blocks("### A scheme in 12 lines", "python")[0])
+    (folder / "my_schemes" / "__init__.py").write_text(readme.blocks("### A scheme in a few lines", "python")[0])
     return folder / "my_schemes"
 
 

@@ -21,7 +21,7 @@ class M2(OffsetTableScheme):
     name = "m2"
     equation = "e = (q·k) a_r / √d"
     source = "Huang et al. 2021, eq. 11"
-    family, advice = "scalar factors by offset", "a factor of the scores for each offset; some runs learn no word order"
+    family, advice = "scalar factors by offset", "a factor of the scores for each offset"
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)

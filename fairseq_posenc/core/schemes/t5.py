@@ -45,7 +45,7 @@ class T5(Scheme):
     name = "t5"
     equation = "e = q·k / √d + b[bucket(j-i)]"
     source = "Raffel et al. 2020, §2.1"
-    family, advice = "scalar biases by offset", "few parameters, a curve per head; loses the most beyond the length of training"
+    family, advice = "scalar biases by offset", "few parameters, a curve per head; loses much beyond the length of training"
     share_layers = True
 
     @dataclass(frozen=True)

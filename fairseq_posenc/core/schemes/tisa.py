@@ -33,7 +33,7 @@ class Tisa(Scheme):
     equation = "e = q·k / √d + Σ_s a_s exp(-|b_s| (j-i-c_s)²)"
     source = "Wennberg & Henter 2021, eq. 4b, 5"
     family = "scalar biases by offset"
-    advice = "few parameters, a curve per head; kept its loss at four times the length of training"
+    advice = "few parameters, a curve per head; loses little at four times the length of training"
 
     @dataclass(frozen=True)
     class Options:

@@ -290,7 +290,7 @@ def _curves(plan: Plan, rows: Sequence[Row], done: Mapping[str, Sequence[Run]]) 
 def _claims(claims: Sequence[Row]) -> list[Part]:
     counted = Counter(claim["verdict"] for claim in claims if not claim["check"])
     counts = ", ".join(f"{count} {verdict}" for verdict, count in counted.items())
-    text = f"{counted.total()} published claims: {counts}. p is that of all tests of a claim, raw and corrected by Holm's "
+    text = f"{counted.total()} claims: {counts}. p is that of all tests of a claim, raw and corrected by Holm's "
     text += "method over the claims, by which it is judged. Checks hold by construction and are not counted."
     return _with_text(text, claims_table(claims))
 
