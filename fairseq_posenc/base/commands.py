@@ -54,11 +54,11 @@ def checkpoint_file(text: str) -> Path:
 
 def best_checkpoint(path: Path) -> Path:
     """Return the best checkpoint of a run, or its last; of no run's folder, the path itself."""
-    return max(
-        saved_checkpoints(path),
-        key=lambda file: (file.stem == "checkpoint_best", file.stem == "checkpoint_last", file),
-        default=path,
-    )
+
+    def order(file: Path) -> tuple[bool, bool, list[int]]:
+        return file.stem == "checkpoint_best", file.stem == "checkpoint_last", [*map(int, re.findall(r"\d+", file.stem))]
+
+    return max(saved_checkpoints(path), key=order, default=path)
 
 
 def saved_checkpoints(folder: Path) -> list[Path]:

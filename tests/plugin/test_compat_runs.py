@@ -271,14 +271,14 @@ def test_a_handler_of_somebody_else_stays(train, tmp_path):
 def saving(monkeypatch):
     """``saving(option)`` is what an update ends with that the signal came in, and the options with which was saved."""
 
-    def saving(option):
+    def saving(option, asked=True):
         saved = []
         monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda cfg, *_: saved.append(cfg))
         monkeypatch.setattr(graceful_stop, "request", graceful_stop.Request())
         cfg = OmegaConf.structured(FairseqConfig)
         cfg.checkpoint[option] = True
         trainer = SimpleNamespace(data_parallel_world_size=1, get_num_updates=lambda: 3)
-        graceful_stop.request.here = True
+        graceful_stop.request.here = asked
         _, stops = graceful_stop.save_and_stop(lambda *_: ([None], False))(cfg, trainer, None, None)
         assert graceful_stop.request.granted == stops
         assert cfg.checkpoint[option]
@@ -296,6 +296,12 @@ def test_asked_to_leave_off_a_training_saves_also_without_last_checkpoints(savin
 def test_asked_to_leave_off_a_training_that_saves_nothing_goes_on(saving, caplog):
     assert saving("no_save") == (False, [], False)
     assert "--no-save" in caplog.text
+
+
+def test_a_training_that_saves_nothing_is_not_told_so_at_every_update(saving, caplog, monkeypatch):
+    monkeypatch.setenv(graceful_stop.SAVE_SECONDS, "0")
+    assert saving("no_save", asked=False) == (False, [], False)
+    assert not caplog.text
 
 
 def test_a_signal_while_training_starts_is_kept_for_this_training_alone():

@@ -74,14 +74,6 @@ class Mask:
         """Whether only keys after the query are masked."""
         return self.causal and self.padding is None and self.documents is None
 
-    def sizes(self, n: int, device: torch.device) -> Tensor:
-        """(B or 1, n or 1) the number of tokens of each token's sequence or document, in rows of n."""
-        visible = torch.ones(1, n, dtype=torch.bool, device=device) if self.padding is None else ~self.padding
-        if self.documents is None:
-            return visible.sum(1, keepdim=True)
-        same = self.documents[:, :, None] == self.documents[:, None, :]
-        return (same & visible[:, None, :]).sum(2)
-
     def blocked(self, call: Call, window: int | None, queries: slice = EVERY, keys: slice = EVERY) -> Tensor | None:
         """(B or 1, 1, Q or 1, K) bool, True where a key is masked; None if none is masked.
 

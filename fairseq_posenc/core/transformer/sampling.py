@@ -140,7 +140,7 @@ class PositionSampling:
         Args:
             in_document: (B or 1, n) each token's place in its sequence or document.
             padding: (B, n) bool, True at padding, or None.
-            tokens: (B or 1, n or 1) the number of tokens of that.
+            tokens: (B or 1, n) the number of tokens of that, at least 1.
 
         Raises:
             FieldError: there are fewer positions than tokens.
@@ -150,8 +150,8 @@ class PositionSampling:
         self._require(in_document, padding)
         if self.kind == "random":
             limit = int(self.numbers[0])
-            return (in_document * limit // tokens.clamp(min=1)).clamp(max=limit - 1), limit  # of padding, any
-        return in_document.double() * self.numbers[0] / tokens.clamp(min=1), None
+            return (in_document * limit // tokens).clamp(max=limit - 1), limit  # of padding, any
+        return in_document.double() * self.numbers[0] / tokens, None
 
     def _require(self, in_document: Tensor, padding: Tensor | None) -> None:
         n = in_document.shape[1]

@@ -124,7 +124,7 @@ class Stack(nn.Module):
         if position_ids is not None:
             window = window_at(positions=position_ids, span=span_of(position_ids, *words.shape[:2]), first=first)
             return window, window
-        sampled = self._sampled(places, mask, n)
+        sampled = self._sampled(places, row)
         if sampled is None and first is None and not is_captured():
             return row, row
         positions, span = (places, n) if sampled is None else sampled
@@ -132,13 +132,13 @@ class Stack(nn.Module):
         moved = sampled is None or (self.sampling is not None and self.sampling.moves)
         return window, row if moved and not is_captured() and self.positions.terms_are_invariant else window
 
-    def _sampled(self, places: Tensor, mask: Mask, n: int) -> tuple[Tensor, int | None] | None:
-        """(B or 1, n) positions in place of ``places``, and what they are below if they are whole; None: these."""
+    def _sampled(self, places: Tensor, row: Window) -> tuple[Tensor, int | None] | None:
+        """(B or 1, n) positions in place of ``places`` in a row, and what they are below if they are whole; None: these."""
         if self.sampling is None:
             return None
         if self.training:
-            return self.sampling.draw(places, mask.padding, self._draws.generator()), self.sampling.span(n)
-        return self.sampling.evaluated(places, mask.padding, mask.sizes(n, places.device))
+            return self.sampling.draw(places, row.padding, self._draws.generator()), self.sampling.span(row.keys)
+        return self.sampling.evaluated(places, row.padding, row.seen(None))
 
     def _require_samples(self, window: Window) -> None:
         """Refuse a scheme that has no terms for sampled positions, rather than at the first call.

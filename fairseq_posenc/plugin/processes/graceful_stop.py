@@ -59,7 +59,8 @@ def save_and_stop(validate_and_save: Callable) -> Callable:
     def validate_save_and_stop(cfg, trainer, task, epoch_itr, *rest):
         nonlocal saved
         valid_losses, should_stop = validate_and_save(cfg, trainer, task, epoch_itr, *rest)
-        asked, due = request.of(trainer), trainer.data_parallel_world_size == 1 and time.monotonic() >= saved + seconds
+        asked, alone = request.of(trainer), trainer.data_parallel_world_size == 1
+        due = alone and not cfg.checkpoint.no_save and time.monotonic() >= saved + seconds
         if should_stop or not (asked or due):
             return valid_losses, should_stop
         if cfg.checkpoint.no_save:

@@ -68,6 +68,8 @@ def call_main(start: Callable, cfg: Any, main: Callable, engine: Any = None, **k
     try:
         for check in (*checks.CHECKS, *(checks.OF_TRAINING if run.trains else ())):
             check(cfg)
+        if getattr(run.module.get("__spec__"), "name", None) in NEED_A_MODEL and cfg.common_eval.path is None:
+            raise InputError("--path is missing: name a checkpoint that fairseq-train has written")
         if run.trains:
             refusals.check(cfg, 0 if engine is None else engine.zero.stage)
         if engine is not None:
@@ -214,14 +216,6 @@ def mark_parameters(init: Callable, trainer: Trainer, *args: Any, **kwargs: Any)
     no_decay.mark(trainer._model, no_decay.kinds_of(trainer.cfg))
 
 
-@contextmanager
-def require_checkpoint(run: ProgramRun) -> Iterator[None]:
-    """Refuse to run a program that needs a trained model without ``--path``."""
-    if getattr(run.module.get("__spec__"), "name", None) in NEED_A_MODEL and run.cfg.common_eval.path is None:
-        raise InputError("--path is missing: name a checkpoint that fairseq-train has written")
-    yield
-
-
 AROUND_ALL = (end_with_the_processes, forward_stop_signal)
 AROUND_TRAINING = (
     report_errors,
@@ -235,4 +229,4 @@ AROUND_TRAINING = (
     training_log.name_the_processor,
     readers.end_readers,
 )
-AROUND_OTHERS = (report_errors, require_checkpoint, readers.end_readers)
+AROUND_OTHERS = (report_errors, readers.end_readers)

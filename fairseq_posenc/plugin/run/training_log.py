@@ -101,8 +101,9 @@ class Speed:
 
 def peak_of(device: torch.device) -> float | None:
     """Return the FLOP/s of a GPU in 16 bits; None if it is none of :data:`.gpus.GPUS`."""
-    name = torch.cuda.get_device_name(device).replace(" ", "") if device.type == "cuda" else ""
-    return next((1e12 * peak for known, (_, peak) in GPUS.items() if re.search(rf"{known}(?!\d|.*(Laptop|MIG))", name)), None)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    whole = {" ?".join(known): peak for known, (_, peak) in GPUS.items()}  # with a space or none at any place
+    return next((1e12 * peak for known, peak in whole.items() if re.search(rf"{known}(?!\d|.*(Laptop|MIG))", name)), None)
 
 
 def flops_per_token(model: nn.Module, n: int) -> int:

@@ -8,7 +8,7 @@ A checkpoint is a plain fairseq file and a folder of shards::
 A folder is written under another name, renamed when it is complete, and never written to again; only then does the plain file
 appear, also by a rename. So a kill at any moment leaves every earlier checkpoint intact. Several plain files
 (``checkpoint_best.pt``, ``checkpoint_last.pt``) may name the same folder. A folder that no file names is removed before the next
-is written, if its record shows that training made it (:mod:`..ownership`).
+is written, if its record shows that training made it (:mod:`...base.ownership`).
 
 A file in such a folder holds what :func:`.partition.collect` returns, so any number of processes at any ZeRO stage can read it.
 """

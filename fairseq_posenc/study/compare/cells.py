@@ -43,7 +43,7 @@ RANDOM = "(random weights)"
 COMMANDS = {"glue": "..finetune.glue", "squad": "..finetune.squad", PAIRS: "..pairs.command"}
 """The modules of the benchmarks' commands, which run in processes of their own."""
 SAVE = "FAIRSEQ_POSENC_SAVE_SECONDS=300"
-"""What a kill may lose of a run: see :mod:`..compat.graceful_stop`."""
+"""What a kill may lose of a run: see :mod:`...plugin.processes.graceful_stop`."""
 CHUNK = 1 << 24
 VALID_TOKENS = 1 << 15
 """Tokens of a validation during training."""

@@ -6,9 +6,9 @@ The file names schemes (expressions, or architectures, with options), one budget
 seeds. Every scheme is trained with each learning rate and two seeds. The rate with the least loss on the first half of the
 validation text is used for the other seeds, and the second half gives the result. Runs of a seed share batches, masks and initial
 weights. Runs that diverge or fail are recorded, and the others go on. At the end, a training step of each scheme is timed in
-turn with one of the reference. A plan with sizes, recipes, lengths or budgets has a table for each combination, in a folder of its own,
-and one page for all. OUT gets report.html, results.md, results.csv, results.json, pictures, and a folder per run. The same
-command again does only what is not done yet, also of rows that were added to the file.
+turn with one of the reference. A plan with sizes, recipes, lengths or budgets has a table for each combination, in a folder of
+its own, and one page for all. OUT gets report.html, results.md, results.csv, results.json, pictures, and a folder per run. The
+same command again does only what is not done yet, also of rows that were added to the file.
 """
 
 from collections.abc import Sequence

@@ -66,7 +66,7 @@ class Budget(Strict):
 class Scheme(Strict):
     """One row of the result: an expression, or an architecture, with options. Without both, its name is the expression.
 
-    ``initial_scale`` multiplies the initial values of the positions (:mod:`.scaled`).
+    ``initial_scale`` multiplies the initial values of the positions (:mod:`.training`).
     """
 
     positions: str | None = None

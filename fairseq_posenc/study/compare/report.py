@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from ...base.record import DIVERGED, FAILED, FINISHED, FORMAT
-from ..engine.report import Figure, Folded, Part, Report, Table, number
+from ..engine.report import Figure, Folded, Part, Report, Table, number, with_ends, with_interval
 from ..engine.statistics import by
 from . import charts, starts
 from .claims import NOT_TESTED
@@ -314,22 +314,6 @@ def _repeat(plan: Plan, runs: Sequence[Run]) -> list[Part]:
         Folded("The plan", plan_text),
         Folded(f"The commands of {len(runs)} runs", commands),
     ]
-
-
-def with_interval(value: Row | None, form: str = ".3f", name: str = "mean") -> str:
-    """Return a mean ± half of the interval from ``low`` to ``high``, unless these are None; a dash for None."""
-    if value is None:
-        return number(None)
-    half = "" if value["low"] is None else f" ± {number((value['high'] - value['low']) / 2, form.lstrip('+'))}"
-    return number(value[name], form) + half
-
-
-def with_ends(value: Row | None, name: str = "mean") -> str:
-    """Return the value ``name`` with ``low`` and ``high`` in brackets, unless these are None; a dash for None."""
-    if value is None:
-        return number(None)
-    ends = "" if value["low"] is None else f" ({number(value['low'], '.2f')}–{number(value['high'], '.2f')})"
-    return number(value[name], ".2f") + ends
 
 
 def _interval(value: Row) -> str:

@@ -13,12 +13,12 @@ from scipy.stats import kendalltau
 
 from ...base.plotting import grid, line_style
 from ...base.record import FORMAT
-from ..engine.report import Figure, Part, Report, Table, number
+from ..engine.report import Figure, Part, Report, Table, number, with_ends, with_interval
 from ..engine.statistics import by
 from . import starts
 from .charts import BITS, common_curves
 from .plan import Plan
-from .report import STOPPED, Row, start_with_ends, with_ends, with_interval
+from .report import STOPPED, Row, start_with_ends
 from .results import counted, finished, level
 from .starts import Run
 from .statistics import LEVEL, geometric
@@ -130,12 +130,10 @@ def agreement(plan: Plan, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
 
 
 def _agreement(found: Sequence[Mapping[str, Any]]) -> list[Part]:
-    lines = []
-    for each in found:
-        interval = "" if each["low"] is None else f" ({number(each['low'], '.2f')} to {number(each['high'], '.2f')})"
-        lines.append(
-            [" and ".join(each["tables"]), number(each["tau"], ".2f") + interval, str(each["schemes"]), str(each["seeds"])]
-        )
+    lines = [
+        [" and ".join(each["tables"]), with_ends(each, "tau", to=" to "), str(each["schemes"]), str(each["seeds"])]
+        for each in found
+    ]
     text = (
         "Kendall's τ of the orders by loss: 1 if they are the same, 0 if unrelated; 95% interval by a bootstrap over the seeds."
     )

@@ -160,6 +160,22 @@ def number(value: float | None, form: str = ".3f") -> str:
     return "–" if value is None else f"{value:{form}}".replace("-", "−")
 
 
+def with_interval(value: Mapping[str, Any] | None, form: str = ".3f", name: str = "mean") -> str:
+    """Return a mean ± half of the interval from ``low`` to ``high``, unless these are None; a dash for None."""
+    if value is None:
+        return number(None)
+    half = "" if value["low"] is None else f" ± {number((value['high'] - value['low']) / 2, form.lstrip('+'))}"
+    return number(value[name], form) + half
+
+
+def with_ends(value: Mapping[str, Any] | None, name: str = "mean", form: str = ".2f", to: str = "–") -> str:
+    """Return the value ``name`` with ``low`` and ``high`` in brackets, unless these are None; a dash for None."""
+    if value is None:
+        return number(None)
+    ends = "" if value["low"] is None else f" ({number(value['low'], form)}{to}{number(value['high'], form)})"
+    return number(value[name], form) + ends
+
+
 def _markdown(parts: Sequence[Part]) -> str:
     return "\n\n".join(part if isinstance(part, str) else part.markdown() for part in parts)
 

@@ -159,7 +159,7 @@ def encoded(
 
 
 def write_split(questions: Iterable[Question], folder: Path, split: str, vocabulary: Vocabulary, limits: Limits) -> int:
-    """Write one split in the form that ``--task squad`` reads (:mod:`..tasks.squad`); returns the number of windows.
+    """Write one split in the form that ``--task squad`` reads (:mod:`...plugin.batches.squad`); returns the number of windows.
 
     Raises:
         InputError: no question has a place in it.

@@ -89,15 +89,11 @@ class Machine:
     def on_gpu(self) -> bool:
         return self.device.type == "cuda"
 
-    @property
-    def name(self) -> str:
-        return device_name(self.device)
-
     def describe(self) -> dict[str, Any]:
         """Return what decides a time, in JSON's types."""
         threads = {} if self.on_gpu else {"threads": torch.get_num_threads()}
         dtype = str(self.dtype).removeprefix("torch.")
-        return {"device": self.name, "dtype": dtype, "torch": torch.__version__, **threads}
+        return {"device": device_name(self.device), "dtype": dtype, "torch": torch.__version__, **threads}
 
 
 class Work(nn.Module, ABC):

@@ -19,6 +19,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -90,10 +91,8 @@ def main(options: Options) -> None:
     if len({*labels}) < len(labels):
         raise InputError("two models have one name: give each its own, as in small=MODEL")
     fitting, fitting_lines = _fitting(pairs, scorers, options), _fitting(lines, scorers, options)
-    paradigms: dict[str, list[Pair]] = {}
-    for pair in fitting:
-        paradigms.setdefault(pair.paradigm, []).append(pair)
-    groups: list[tuple[dict[str, str], Sequence[Texts]]] = [({"paradigm": name}, group) for name, group in paradigms.items()]
+    paradigms = groupby(fitting, lambda pair: pair.paradigm)  # in whose order the pairs are
+    groups: list[tuple[dict[str, str], Sequence[Texts]]] = [({"paradigm": name}, [*group]) for name, group in paradigms]
     inputs = [("--data", path) for path in options.data]
     if options.perplexity is not None:
         groups.append(({"text": options.perplexity.name}, fitting_lines))
@@ -117,7 +116,6 @@ def main(options: Options) -> None:
         results = {model: group for model, group in every_result.items() if len(group) == len(groups)}  # none of which failed
         if not results:
             return
-        ordered = [pair for group in paradigms.values() for pair in group]
         scores = {
             model: np.array([pair for result in group if "paradigm" in result for pair in result["scores"]]).reshape(-1, 2)
             for model, group in results.items()
@@ -139,7 +137,7 @@ def main(options: Options) -> None:
                     raise InputError(f"--perplexity {options.perplexity} has no token that {model} predicts")
             about["perplexity"] = {model: perplexity(group[-1], characters) for model, group in results.items()}
         without = [scorer.label for scorer in scorers if not scorer.has_positions]
-        show(study.write(report(summarise(ordered, scores, without), about)))
+        show(study.write(report(summarise(fitting, scores, without), about)))
 
 
 def pairs_of(options: Options) -> list[Pair]:

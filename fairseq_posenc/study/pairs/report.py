@@ -12,7 +12,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from ...base.plotting import grid
 from ...base.record import FORMAT
-from ..engine.report import Figure, Part, Report, Table, number
+from ..engine.report import Figure, Part, Report, Table, number, with_ends, with_interval
 from .data import Pair
 
 if TYPE_CHECKING:
@@ -104,15 +104,16 @@ def report(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Repor
             tokens that a vocabulary lacks, and the results of :func:`perplexity`, if any, by model.
     """
     head = ["model", "metric", ALL, "difference", ORDER, "difference", "ties"]
-    lines = [
-        [
-            row["model"],
-            about["metrics"][row["model"]],
-            *(text for name in (ALL, ORDER) for text in (_with_interval(row[name]), _change(row[f"{name}, difference"]))),
-            f"{row[ALL]['ties']:,}",
-        ]
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        cells = [row["model"], about["metrics"][row["model"]]]
+        for name in (ALL, ORDER):
+            change = row[f"{name}, difference"]
+            cells += [
+                with_interval(row[name], ".1f", "accuracy"),
+                "" if change is None else with_ends(change, form="+.1f", to=" to "),
+            ]
+        lines.append([*cells, f"{row[ALL]['ties']:,}"])
     has_pairs = rows[0][ALL]["pairs"] > 0
     summary: list[Part] = [Table(head, lines), MEANING] if has_pairs else []
     summary += [*_perplexities(about.get("perplexity", {}), about["metrics"]), *_warnings(rows, about)]
@@ -162,18 +163,6 @@ LEFT_OUT = {
     "long": "pairs that are longer than a model takes, or than --max-length, were left out for all.",
     "long_lines": "lines that are longer than a model takes, or than --max-length, were left out for all.",
 }
-
-
-def _with_interval(result: Mapping[str, Any]) -> str:
-    if result["accuracy"] is None:
-        return "–"
-    return f"{result['accuracy']:.1f} ± {(result['high'] - result['low']) / 2:.1f}"
-
-
-def _change(result: Mapping[str, Any] | None) -> str:
-    if result is None:
-        return ""
-    return number(result["mean"], "+.1f") + f" ({number(result['low'], '+.1f')} to {number(result['high'], '+.1f')})"
 
 
 def _bars(rows: Sequence[Mapping[str, Any]]) -> Drawing:

@@ -68,8 +68,8 @@ class DatabinWriter:
         self.counts += counts
         self.totals.update(totals, items=len(sizes), tokens=len(ids), unknown=int(counts[UNK_ID]))
 
-    def finish(self) -> dict[str, int]:
-        """Put both files in place; returns the totals."""
+    def finish(self) -> None:
+        """Put both files in place."""
         self._bin.flush()
         os.fsync(self._bin.fileno())
         os.replace(self._bin.name, self.bin)
@@ -79,7 +79,6 @@ class DatabinWriter:
             for part in (self._sizes, self._offsets):
                 part.seek(0)
                 shutil.copyfileobj(part, index)
-        return dict(self.totals)
 
     def __enter__(self) -> "DatabinWriter":
         return self

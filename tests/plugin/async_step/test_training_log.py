@@ -49,6 +49,9 @@ def test_the_utilization_counts_matrix_products(groups):
     ("name", "peak"),
     [
         ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA A100 80GB PCIe", 312e12),
+        ("NVIDIA H200", 989e12),
         ("NVIDIA A100-SXM4-80GB", 312e12),
         ("NVIDIA GeForce RTX 4090", 165e12),
         ("NVIDIA RTX A1000", None),
