@@ -49,7 +49,7 @@ def report(plan: Plan, outcomes: Sequence[Outcome]) -> Report:
     growth = exponents(starts_of)
     starting: list[Part] = [first_uses(plan, outcomes)] if starts_of else []
     if growth:
-        starting += [exponent_table(growth), Figure("figures/starts", STARTS, _start_against_length(plan, starts_of))]
+        starting += [exponent_table(growth), Figure("figures/starts", STARTS, start_against_length(plan, starts_of))]
     tokens = Figure("figures/tokens", "Loss against tokens, the mean of the runs of each scheme.", _loss_against_tokens(outcomes))
     return Report(
         title="Comparison of positional encodings in several tables",
@@ -226,7 +226,8 @@ def _loss_against_tokens(outcomes: Sequence[Outcome]) -> Drawing:
     return figure
 
 
-def _start_against_length(plan: Plan, starts_of: Starts) -> Drawing:
+def start_against_length(plan: Plan, starts_of: Starts) -> Drawing:
+    """Draw the start of each run against the length of its samples (:data:`STARTS`)."""
     figure, (panel,) = grid([""], (5.4, 3.6), x_label="tokens per sample", y_label="start, updates")
     panel.set_xscale("log", base=2)
     panel.set_yscale("log")
