@@ -46,11 +46,10 @@ from fairseq_posenc.base.commands import show, split_label
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.base.files import sha256
 from fairseq_posenc.base.record import FINISHED, FORMAT, read_object
-from fairseq_posenc.study.compare.report import with_interval
 from fairseq_posenc.study.compare.results import level
 from fairseq_posenc.study.compare.statistics import against
 from fairseq_posenc.study.engine.grid import Cell, Progress
-from fairseq_posenc.study.engine.report import Report, Table, number
+from fairseq_posenc.study.engine.report import Report, Table, number, with_interval
 from fairseq_posenc.study.engine.statistics import by
 from fairseq_posenc.study.engine.study import Study
 from fairseq_posenc.study.finetune import glue_data

@@ -197,15 +197,15 @@ def ladder_budget() -> str:
     ]
     lines = []
     for row in longest.rows:
-        cells = [str(row["runs"]), report.with_interval(row, name="loss")]
+        cells = [str(row["runs"]), engine_report.with_interval(row, name="loss")]
         for updates in at:
             own, other = (
                 {seed: next(point["loss"] for point in curve if point["updates"] == updates) for seed, curve in of_scheme.items()}
                 for of_scheme in (curves[row["scheme"]], curves[plan.reference])
             )
             difference = level(np.array([own[seed] - other[seed] for seed in sorted(own.keys() & other.keys())]), "mean")
-            cells.append("–" if row["scheme"] == plan.reference else report.with_interval(difference, "+.3f"))
-        lines.append([row["scheme"], *cells, report.with_interval(row["difference"], "+.3f")])
+            cells.append("–" if row["scheme"] == plan.reference else engine_report.with_interval(difference, "+.3f"))
+        lines.append([row["scheme"], *cells, engine_report.with_interval(row["difference"], "+.3f")])
     ends = [f"− {plan.reference}, {updates:,} updates" for updates in at] + [f"− {plan.reference}, end"]
     return tabulate(lines, ("scheme", "runs", "loss", *ends), "github", disable_numparse=True)
 
@@ -218,7 +218,7 @@ def ladder_starts(name: str) -> str:
 
 def ladder_exponents() -> str:
     """Return the exponents of the start as a power of the length."""
-    table = tables.exponent_table(tables.exponents(tables.start_points(ladder("length")[1])))
+    table = tables.exponent_table(tables.exponents(tables.start_points(*ladder("length"))))
     return tabulate(table.rows, ["scheme", *table.head[1:]], "github", disable_numparse=True)
 
 

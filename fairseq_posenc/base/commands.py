@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import os
 import re
 import sys
@@ -55,8 +56,9 @@ def checkpoint_file(text: str) -> Path:
 def best_checkpoint(path: Path) -> Path:
     """Return the best checkpoint of a run, or its last; of no run's folder, the path itself."""
 
-    def order(file: Path) -> tuple[bool, bool, list[int]]:
-        return file.stem == "checkpoint_best", file.stem == "checkpoint_last", [*map(int, re.findall(r"\d+", file.stem))]
+    def order(file: Path) -> tuple[bool, bool, list[float]]:
+        numbers = [*map(float, re.findall(r"\d+", file.stem)), math.inf]  # its epoch, and the updates, or the epoch's end
+        return file.stem == "checkpoint_best", file.stem == "checkpoint_last", numbers
 
     return max(saved_checkpoints(path), key=order, default=path)
 

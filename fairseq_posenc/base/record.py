@@ -94,7 +94,8 @@ def faults(error: ValidationError) -> str:
         wanted = "must be a string, a number, true or false" if alternative else wanted
         message = fault["msg"].removeprefix("Value error, ") if wanted is None else wanted.format(**fault.get("ctx", {}))
         if fault["type"] == "extra_forbidden":
-            known = {field for kind in Strict.__subclasses__() for field in kind.model_fields}
+            kinds = [kind for base in Strict.__subclasses__() for kind in (base, *base.__subclasses__())]
+            known = {field for kind in kinds for field in kind.model_fields}
             message = f"there is no such field: {suggestion(str(last), sorted(known)) or 'leave it out'}".rstrip()
         places.setdefault(place, message)
     return "; ".join(f"{place}: {message}" if place else message for place, message in places.items())

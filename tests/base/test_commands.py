@@ -9,6 +9,7 @@ from fairseq_posenc.base.commands import best_checkpoint
     ("names", "best"),
     [
         (("checkpoint9", "checkpoint10", "checkpoint_1_500"), "checkpoint10"),
+        (("checkpoint1", "checkpoint_1_500"), "checkpoint1"),
         (("checkpoint_2_900", "checkpoint_2_1000"), "checkpoint_2_1000"),
         (("checkpoint10", "checkpoint_last"), "checkpoint_last"),
         (("checkpoint_last", "checkpoint_best"), "checkpoint_best"),

@@ -27,10 +27,15 @@ class TokenDecoder(AnyLength, Decoder, FairseqIncrementalDecoder):
         encoder_out: dict[str, list[Tensor]] | None = None,
         incremental_state: dict[str, Any] | None = None,
         features_only: bool = False,
+        masked_tokens: Tensor | None = None,
         **_: Any,
     ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
-        """(B, n) -> scores (B, n, V), or states if ``features_only``; with an incremental state, only those of new tokens."""
+        """(B, n) -> scores (B, n, V), or states if ``features_only``; with an incremental state, only those of new tokens.
+
+        With ``masked_tokens``, (B, n) bool, they are those at the m places where it is true, (m, V), as of an encoder.
+        """
         states, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
+        states = states if masked_tokens is None else states[masked_tokens]
         return states if features_only else self.output_layer(states), extra
 
     @field_errors_as_flags()

@@ -34,7 +34,7 @@ from ..analyze.toeplitz import of_random_vectors
 from ..engine.grid import LOG, Cell, Progress
 from ..measure import losses
 from ..measure.work import default_device, device_name
-from .plan import LEFT_TO_RIGHT, LENGTH, PAIRS, SELECTION, STOP_AFTER, UNKNOWN_UPDATES, Plan
+from .plan import LEFT_TO_RIGHT, LENGTH, PAIRS, POINTS, SELECTION, STOP_AFTER, UNKNOWN_UPDATES, Plan
 from .results import ACCURACIES
 
 Loss = Annotated[float, Field(ge=0, le=1000)]
@@ -98,10 +98,12 @@ class Runs:
         """Return one run."""
         plan, key, flags = self.plan, _key(scheme, lr, seed), self.plan.flags(scheme)
         valid_steps = max(1, VALID_TOKENS // plan.tokens_per_update)
-        log_interval = max(1, self._updates // plan.validations // 2)
+        interval = max(1, self._updates // plan.validations)
         subsets = f"valid,{ORDERED},permuted" if plan.task == LEFT_TO_RIGHT else "valid,permuted"
-        logging = f"--log-format json --log-interval {log_interval} --valid-subset {subsets} --max-valid-steps {valid_steps}"
-        logging += f" --validate-interval 1000000 --validate-interval-updates {2 * log_interval}"
+        logging = (
+            f"--log-format json --log-interval {max(1, interval // 2)} --valid-subset {subsets} --max-valid-steps {valid_steps}"
+        )
+        logging += f" --validate-interval 1000000 --validate-interval-updates {interval}"
         scale, stop = plan.schemes[scheme].initial_scale, STOP_AFTER if plan.stop else 0
         program = ["fairseq_cli.train"]
         if scale != 1 or stop:
@@ -115,9 +117,8 @@ class Runs:
             *(() if torch.cuda.is_available() else ("--cpu",)),
         ]
         configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
-        configuration |= {
-            name: value for name, value in (("initial_scale", scale), ("stop", plan.stop)) if value not in (1, None)
-        }
+        unusual = (("initial_scale", scale, 1), ("stop", plan.stop, None), ("validations", plan.validations, POINTS))
+        configuration |= {name: value for name, value, usual in unusual if value != usual}
         until = ("wall", 60 * plan.budget.minutes) if plan.budget.minutes else ("num_updates", self._updates)
         tuning = (read_object(_benchmark(name, scheme, seed).folder(out) / RESULT, FORMAT) for name in plan.benchmarks)
         tuned = all(result is not None and result["status"] == FINISHED for result in tuning)

@@ -31,7 +31,9 @@ def overview(rows: Sequence[Row]) -> Figure:
         "time of a step": [(of_row["median"], of_row["low"], of_row["high"]) for of_row in cost],
     }
     shown = {name: points for name, points in values.items() if sum(point[0] is not None for point in points) > 1}
-    shown = shown or dict([next(iter(values.items()))])
+    shown = shown or dict(
+        [next((name, points) for name, points in values.items() if any(point[0] is not None for point in points))]
+    )
     figure, panels = grid([*shown], (4.6 / len(shown), 0.5 + 0.22 * len(rows)), same_y=True)
     for panel, points in zip(panels, shown.values(), strict=True):
         for place, (row, (middle, low, high)) in enumerate(zip(rows, points, strict=True)):

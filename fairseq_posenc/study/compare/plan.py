@@ -40,6 +40,8 @@ SELECTION = (1, 2)
 PAIRS = "pairs"
 """The benchmark that fine-tunes no model."""
 MAX_RUNS = 10**4
+POINTS = 25
+"""Validations during training, by default."""
 STOP_AFTER = 3
 """Validations in a row that use word order, after which a run ends whose plan says so."""
 UNKNOWN_UPDATES = 1000
@@ -110,12 +112,12 @@ class Plan(Strict):
         warmup: the share of the updates in which the learning rate rises, or from 1 on, their number.
         decay: the share of the updates, at the end, in which the learning rate falls (0: it stays); by default, all after the
             warm-up.
-        validations: of a run during training, evenly spaced, between which the start of word order is interpolated.
+        validations: about so many during training, evenly spaced, between which the start of word order is interpolated.
         stop: ``word order`` ends a run once it uses word order, :data:`STOP_AFTER` validations in a row. Of such runs, only the
             starts compare.
         sizes, recipes, lengths, budgets: a table for each combination (:meth:`tables`): sizes of the models by name; other
-            learning rates, batches, warm-ups and decays by name; tokens per sample; and updates. An update has as many tokens
-            at every length.
+            learning rates, batches, warm-ups and decays by name, which take precedence over those of a size; tokens per sample;
+            and updates. An update has as many tokens at every length.
         valid_tokens: tokens of the validation text that are read.
         threads: of a process on a CPU, on which the last digits of a loss depend.
         train: further flags of fairseq-train.
@@ -134,7 +136,7 @@ class Plan(Strict):
     batch_size: int = Field(ge=1, le=10**6)
     warmup: float = Field(0.1, ge=0, le=10**9)
     decay: float | None = Field(None, ge=0, le=1)
-    validations: int = Field(25, ge=1, le=1000)
+    validations: int = Field(POINTS, ge=1, le=1000)
     stop: Literal["word order"] | None = None
     sizes: dict[str, Size] = Field({})
     recipes: dict[str, Recipe] = Field({})
@@ -187,15 +189,17 @@ class Plan(Strict):
 
     @model_validator(mode="after")
     def _fits(self) -> Plan:
-        tokens, warmup, decay = self.tokens_per_update, self._warmup_updates, self._decay_updates
+        warmup, decay = self._warmup_updates, self._decay_updates
         named = "a name begins with a letter or digit and has no slash or underscore: it is a part of a folder's name"
         names = [f"{axis}.{name}" for axis in ("sizes", "recipes") for name in getattr(self, axis)]
         wrong = [f"{name}: {named}" for name in names if not SCHEME.fullmatch(name.partition(".")[2]) or "_" in name]
-        if self.stop and (self.benchmarks or len(self.learning_rates) > 1):
+        if self.stop and not self.has_axes and (self.benchmarks or len(self.learning_rates) > 1):
             wrong.append("stop: losses of runs that end after different updates choose no learning rate, and need no benchmarks")
         flags = {flag for size in self.sizes.values() for flag in self._widths(size)} & _flags(self.train)
         wrong += [f"train: sizes has other fields for {', '.join(sorted(flags))}"] if flags else []
-        wrong += [f"lengths: {n} does not divide the tokens of an update, {tokens:,}" for n in self.lengths if tokens % n]
+        batches = {recipe.batch_size or self.batch_size for recipe in self.recipes.values()} or {self.batch_size}
+        uneven = [(n, tokens) for n in self.lengths for rows in batches if (tokens := rows * self.tokens_per_sample) % n]
+        wrong += [f"lengths: {n} does not divide the tokens of an update, {tokens:,}" for n, tokens in uneven]
         if decay and not self.has_axes and warmup + decay > (self.updates or 0):
             wrong.append(f"warmup, decay: {warmup} and {decay} updates are more than the {self.updates}")
         if wrong:

@@ -16,7 +16,7 @@ from ..engine.statistics import by
 from . import charts, starts
 from .claims import NOT_TESTED
 from .plan import MASKED, PAIRS, SELECTION, Plan
-from .results import ACCURACIES, BEST, MARGIN, TOLERANCE, UNDECIDED, choose, finished, level
+from .results import ACCURACIES, BEST, MARGIN, TOLERANCE, UNDECIDED, choose, counted, finished, level, shared_seeds
 from .starts import USED, Run
 from .statistics import LEVEL, holm
 
@@ -93,7 +93,7 @@ def report(
             "Learning rates": _with_text(RATES, learning_rates(runs)) if len({run["lr"] for run in runs}) > 1 else [],
             "To repeat it": _repeat(plan, runs),
         },
-        picture=_overview(rows) if any(row["runs"] for row in rows) else None,
+        picture=_overview(rows) if any(row["loss"] or (row["start"] or {}).get("median") for row in rows) else None,
     )
 
 
@@ -108,7 +108,7 @@ def setting(plan: Plan, runs: Sequence[Run]) -> str:
 
 
 def answer(rows: Sequence[Row], plan: Plan) -> str:
-    """Return the result in sentences: which scheme is the best, at what cost, and what is not known.
+    """Return the result in sentences: which scheme is the best, at what cost, or which starts first, and what is not known.
 
     The first says so where a scheme has not begun to use word order: its loss then shows nothing about its positions.
     """
@@ -121,7 +121,8 @@ def answer(rows: Sequence[Row], plan: Plan) -> str:
             f"Not decided: {row['scheme']} used no word order in {start['of'] - start['started']} of {start['of']} runs of "
             f"{_budget(plan)}; it needs more (at the end, its loss falls by {start['slope']:.3f} bits per 100 updates)."
         )
-    sentences += [STOPPED] if plan.stop else _least(ranked, plan)
+    first = f"{ranked[0]['scheme']} starts first, after {start_with_ends(ranked[0]['start'])} updates."
+    sentences += [STOPPED, first] if plan.stop else _least(ranked, plan)
     ratios = {row["scheme"]: row["start"]["ratio"] for row in ranked if row["start"] and row["start"]["ratio"]}
     corrected = holm([ratio["p"] for ratio in ratios.values()])
     if sooner := [ratio["mean"] for ratio, p in zip(ratios.values(), corrected, strict=True) if p < LEVEL and ratio["mean"] < 1]:
@@ -160,7 +161,7 @@ def state(plan: Plan, runs: Sequence[Run], rows: Sequence[Row] = (), left: int =
     sentences, done = [], [run for group in finished(runs).values() for run in group]
     if left:
         sentences.append(f"The comparison is not complete: {left} runs are left.")
-    seeds = sorted({int(seed) for row in rows for seed in row["losses"]})
+    seeds = sorted(shared_seeds(counted(runs))) if rows else []
     if seeds and (others := sum(run["seed"] not in seeds for run in done)):
         sentences.append(f"The table is of the seeds {', '.join(map(str, seeds))}: {others} other runs count for claims alone.")
     if not starts.is_measured(done):
@@ -212,7 +213,7 @@ def _cells(row: Row, plan: Plan) -> dict[str, str]:
         "÷": with_ends(start.get("ratio")),
         "started": f"{start['started']} of {start['of']}" if start else "–",
         "of started": number(None if plan.stop else start.get("loss")),
-        "at age": number(start.get("loss_at_age")),
+        "at age": number(None if plan.stop else start.get("loss_at_age")),
         **{name: with_interval(row[name], ".1f") for name in ACCURACIES},
         "time": _cost(row),
         "parameters": number(row["parameters"], ",d"),

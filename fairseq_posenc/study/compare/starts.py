@@ -74,7 +74,8 @@ def ratio(runs: Sequence[Run], others: Sequence[Run]) -> dict[str, Any] | None:
 
     A run that did not start counts with the budget, which moves the ratio towards 1.
     """
-    budget = last_update([*runs, *others])
+    planned = [dict(pairwise(run["configuration"]["flags"])).get("--max-update", 0) for run in (*runs, *others)]
+    budget = max(last_update([*runs, *others]), *map(int, planned))
     both = [{run["seed"]: min(start(run), budget) for run in group} for group in (runs, others)]
     ratios = [both[0][seed] / both[1][seed] for seed in both[0].keys() & both[1].keys()]
     return geometric(ratios) if len(ratios) > 1 else None

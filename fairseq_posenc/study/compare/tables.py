@@ -44,7 +44,7 @@ def report(plan: Plan, outcomes: Sequence[Outcome]) -> Report:
     """Return the report of all tables."""
     names = ", ".join(f"{outcome.name}/report.html" for outcome in outcomes)
     rows = [{"table": outcome.name, **row} for outcome in outcomes for row in outcome.rows]
-    agreed, starts_of = [] if plan.stop else agreement(plan, outcomes), start_points(outcomes)
+    agreed, starts_of = [] if plan.stop else agreement(plan, outcomes), start_points(plan, outcomes)
     compared: list[Part] = [STOPPED] if plan.stop else [losses(plan, outcomes), leads(plan, outcomes)]
     growth = exponents(starts_of)
     starting: list[Part] = [first_uses(plan, outcomes)] if starts_of else []
@@ -141,7 +141,7 @@ def _agreement(found: Sequence[Mapping[str, Any]]) -> list[Part]:
 
 
 def exponents(starts_of: Starts) -> list[dict[str, Any]]:
-    """Return for each scheme, size and budget the exponent of the start as a power of the length: its mean over the seeds.
+    """Return for each scheme and setting the exponent of the start as a power of the length: its mean over the seeds.
 
     A run that did not start counts with its last update, so that the exponent is then a lower bound: ``censored`` runs.
     """
@@ -161,12 +161,12 @@ def exponent_table(growth: Sequence[Mapping[str, Any]]) -> Table:
     return Table(["", "start ∝ length to the power of"], list(map(list, zip(titles, shown, strict=True))))
 
 
-def start_points(outcomes: Sequence[Outcome]) -> Starts:
+def start_points(plan: Plan, outcomes: Sequence[Outcome]) -> Starts:
     """Return the start of each run by its scheme and by what its table's name has besides the length."""
     found: Starts = {}
     for outcome in outcomes:
-        length = outcome.plan.tokens_per_sample
-        setting = "_".join(part for part in outcome.name.split("_") if part != f"n{length}")
+        length, (size, recipe, _, updates) = outcome.plan.tokens_per_sample, plan.combinations[outcome.name]
+        setting = "_".join(filter(None, (size, recipe, f"u{updates}" if updates else "")))
         for scheme, runs in counted(outcome.runs).items():
             for run in (run for run in runs if run.get("curve")):
                 at, last = starts.start(run), starts.last_update([run])

@@ -161,7 +161,7 @@ def number(value: float | None, form: str = ".3f") -> str:
 
 
 def with_interval(value: Mapping[str, Any] | None, form: str = ".3f", name: str = "mean") -> str:
-    """Return a mean ± half of the interval from ``low`` to ``high``, unless these are None; a dash for None."""
+    """Return the value ``name`` ± half of the interval from ``low`` to ``high``, unless these are None; a dash for None."""
     if value is None:
         return number(None)
     half = "" if value["low"] is None else f" ± {number((value['high'] - value['low']) / 2, form.lstrip('+'))}"
@@ -169,7 +169,7 @@ def with_interval(value: Mapping[str, Any] | None, form: str = ".3f", name: str 
 
 
 def with_ends(value: Mapping[str, Any] | None, name: str = "mean", form: str = ".2f", to: str = "–") -> str:
-    """Return the value ``name`` with ``low`` and ``high`` in brackets, unless these are None; a dash for None."""
+    """Return the value ``name`` with ``low`` and ``high`` in brackets, joined by ``to``, if there are any; a dash for None."""
     if value is None:
         return number(None)
     ends = "" if value["low"] is None else f" ({number(value['low'], form)}{to}{number(value['high'], form)})"

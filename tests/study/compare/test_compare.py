@@ -238,8 +238,9 @@ def test_initial_values_are_scaled_for_a_row(scheme, others, world, tmp_path):
 @pytest.mark.parametrize(("fields", "interval"), [({}, "240"), ({"validations": 120}, "50")])
 def test_validations_are_as_many_as_the_plan_says(fields, interval, world, tmp_path):
     plan = read_plan(write(tmp_path, **{"budget": {"updates": 6000}, **fields}))
-    command = Runs(plan, world.prepared, {}).cell("none", 1e-3, 1, tmp_path).command
-    assert command[command.index("--validate-interval-updates") + 1] == interval
+    cell = Runs(plan, world.prepared, {}).cell("none", 1e-3, 1, tmp_path)
+    assert cell.command[cell.command.index("--validate-interval-updates") + 1] == interval
+    assert cell.configuration.get("validations") == fields.get("validations")  # runs of two numbers are not mixed
 
 
 def test_language_models(world, tmp_path, forked, monkeypatch, table_of):

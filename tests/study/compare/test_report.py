@@ -179,12 +179,15 @@ def test_runs_that_end_at_different_updates_are_ordered_by_their_starts(tmp_path
     assert [row["scheme"] for row in rows] == ["tisa", "absolute", "none"]
     found = report.report(plan, rows, runs)
     found.write(tmp_path)
-    assert report.ranking(rows, plan, None).head[:4] == ["", "scheme", "start", "tokens"]
+    head = ["", "scheme", "start", "tokens", "÷ absolute", "started", "parameters", "runs"]
+    assert report.ranking(rows, plan, None).head == head
     text = report.answer(rows, plan)
-    assert text.startswith(report.STOPPED)
+    assert text.startswith(f"{report.STOPPED} tisa starts first, after 133 updates.")
     assert "1 of 1 schemes use word order sooner than absolute" in text
     shown = (tmp_path / "results.md").read_text("utf-8")
-    assert not re.search(r"least loss|unigram|Not known|Longer", shown)
+    assert not re.search(r"least loss|unigram|Not known|Longer|6\.500|7\.500", shown)
+    more = [*runs, make_run("absolute", seed=4)]
+    assert report.state(plan, more, rows).startswith("The table is of the seeds 1, 2, 3: 1 other runs")
     assert (tmp_path / "figures" / "overview.png").exists()
 
 

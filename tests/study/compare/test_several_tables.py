@@ -53,6 +53,12 @@ def test_recipes_change_fields_of_the_plan():
     assert not rows.has_axes
 
 
+def test_a_plan_of_starts_takes_one_learning_rate_per_table():
+    recipes = {"slow": {"learning_rates": [1e-3]}, "fast": {"learning_rates": [8e-3]}}
+    plan = make_plan(stop="word order", learning_rates=[2e-3, 4e-3], recipes=recipes)
+    assert [table.learning_rates for table in plan.tables().values()] == [[1e-3], [8e-3]]
+
+
 def test_sizes_of_decoders_have_their_flags():
     plan = make_plan(arch="transformer_lm_posenc_tiny", sizes={"small": SIZES["small"]})
     assert value_of(plan.tables()["small"].flags("tisa"), "--decoder-layers") == "2"
@@ -71,6 +77,8 @@ def test_sizes_of_decoders_have_their_flags():
         {"lengths": [48]},  # does not divide the 4,096 tokens of an update
         {"stop": "soon"},
         {"stop": "word order", "learning_rates": [1e-3, 2e-3]},
+        {"stop": "word order", "learning_rates": [1e-3, 2e-3], "lengths": [64]},
+        {"lengths": [128], "recipes": {"rows": {"batch_size": 7}}},
         {"stop": "word order", "learning_rates": [2e-3], "benchmarks": {"pairs": "--data blimp"}},
         {"warmup": 4, "decay": 1.0},
         {"warmup": 4, "decay": 0.2, "budgets": [1500, 3]},
@@ -121,7 +129,7 @@ def test_the_start_grows_with_the_length():
     short = {"absolute": [100, 150, 200], "rope": [50, 50, 50], "none": [math.inf] * 3}
     longer = {"absolute": [400, 600, 800], "rope": [50, 50, 50], "none": [math.inf] * 3}
     of = [outcome(plan, "n32", started=short), outcome(plan, "n64", started=longer)]
-    growth = tables.exponents(points := tables.start_points(of))
+    growth = tables.exponents(points := tables.start_points(plan, of))
     found = {each["scheme"]: each for each in growth}
     assert found.keys() == {"absolute", "rope"}
     assert found["absolute"]["exponent"] == pytest.approx(2)
@@ -129,7 +137,7 @@ def test_the_start_grows_with_the_length():
     assert tables.exponent_table(growth).rows[0] == ["absolute", "2.00 ± 0.00"]
     assert [row[:2] for row in tables.first_uses(plan, of).rows] == [["n32", "150 (100–200)"], ["n64", "600 (400–800)"]]
     of[1] = outcome(plan, "n64", started={**longer, "absolute": [400, math.inf, math.inf]})
-    points = tables.start_points(of)
+    points = tables.start_points(plan, of)
     bound = (2 + math.log2(1000 / 150) + math.log2(5)) / 3
     assert tables.exponent_table(tables.exponents(points)).rows[0] == ["absolute", f"at least {bound:.2f} ± 0.92"]
     assert tables.first_uses(plan, of).rows[1][1] == "never (400–never)"

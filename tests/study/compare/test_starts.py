@@ -52,6 +52,15 @@ def test_a_summary_of_starts():
     assert starts.summary(runs[2:], [], 100)["ratio"] is None
 
 
+def test_a_run_that_failed_counts_with_the_budget_of_its_plan():
+    """Where the others end early, after they start, and so long before it."""
+    flags = {"configuration": {"flags": ["--positions", "x", "--max-update", "6000"]}}
+    early = [run_of(0, 0.2, 0.2, scheme="tisa"), make_run("tisa", seed=2, status="failed")]
+    late = [run_of(0, 0, 0, 0, 0, 0.2, 0.2, seed=seed) for seed in (1, 2)]
+    ratio = starts.ratio([run | flags for run in early], [run | flags for run in late])
+    assert ratio["mean"] == pytest.approx(150**0.5 * 6000**0.5 / 550)
+
+
 def test_the_slope_is_that_of_the_last_fifth():
     curve = [{"updates": 100 * i, "loss": 8 - max(0, i - 8) / 50, "permuted": 8.0} for i in range(1, 11)]
     assert starts.summary([make_run("rope", curve=curve)], [], 1)["slope"] == pytest.approx(0.02)
