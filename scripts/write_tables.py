@@ -40,6 +40,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS, CLAIMS = ROOT / "examples/compare/results", ROOT / "examples/compare/claims.yaml"
 PICTURE, PAGE = RESULTS / "english.png", RESULTS / "english.html"
 """Loss, start and time of each scheme, and the report of the comparison."""
+STARTS = RESULTS / "ladder/starts.png"
+"""The start of word order against the length of samples."""
 TRAINED = RESULTS / "english/pictures"
 """What the comparison's models add to the scores: a picture named after each expression."""
 TOKENS = 32
@@ -210,16 +212,24 @@ def ladder_budget() -> str:
     return tabulate(lines, ("scheme", "runs", "loss", *ends), "github", disable_numparse=True)
 
 
-def ladder_starts(name: str) -> str:
-    """Return the starts of word order by table."""
-    table = tables.first_uses(*ladder(name))
-    return tabulate(table.rows, table.head, "github", disable_numparse=True)
+def ladder_length() -> str:
+    """Return the starts of word order by scheme and length, and the exponents of their growth."""
+    plan, outcomes = ladder("length")
+    starts = tables.first_uses(plan, outcomes)
+    growth = tables.exponent_table(tables.exponents(tables.start_points(plan, outcomes)))
+    exponents = {line[0]: line[1] for line in growth.rows}
+    lines = [
+        [scheme, *cells, exponents.get(scheme, "–")]
+        for scheme, *cells in zip(starts.head[1:], *(row[1:] for row in starts.rows), strict=True)
+    ]
+    head = ["scheme", *(f"{outcome.plan.tokens_per_sample} tokens" for outcome in outcomes), "exponent"]
+    return tabulate(lines, head, "github", disable_numparse=True)
 
 
-def ladder_exponents() -> str:
-    """Return the exponents of the start as a power of the length."""
-    table = tables.exponent_table(tables.exponents(tables.start_points(*ladder("length"))))
-    return tabulate(table.rows, ["scheme", *table.head[1:]], "github", disable_numparse=True)
+def ladder_cause() -> str:
+    """Return the starts of word order by recipe."""
+    table = tables.first_uses(*ladder("cause"))
+    return tabulate(table.rows, ["recipe", *table.head[1:]], "github", disable_numparse=True)
 
 
 def by_initial_scale() -> str:
@@ -365,6 +375,8 @@ TABLES = {
         "language models": language_models,
         "language model claims": language_model_claims,
         "ladder: budget": ladder_budget,
+        "ladder: length": ladder_length,
+        "ladder: cause": ladder_cause,
         "initial values": by_initial_scale,
         "fine-tuning": fine_tuning,
     },
@@ -394,6 +406,8 @@ if __name__ == "__main__":
             (ROOT / file).write_text(renewed(file), encoding="utf-8")
         plan, runs, rows = comparison_of("english")
         save(charts.overview(rows), PICTURE)
+        of_lengths = ladder("length")
+        save(tables.start_against_length(of_lengths[0], tables.start_points(*of_lengths)), STARTS)
         with TemporaryDirectory() as folder:
             ownership.claim(Path(folder), "compare")
             report.report(plan, rows, runs, verdicts()).write(Path(folder))

@@ -66,7 +66,7 @@ def report(plan: Plan, outcomes: Sequence[Outcome]) -> Report:
 
 STARTS = (
     "The updates after which runs use word order, by the length of their samples, both on logarithmic axes: a point per run and "
-    "a line through the medians of a scheme; a triangle is a run that did not within its updates."
+    "a line through the medians of a scheme; an arrow is of a run that did not within its updates."
 )
 
 
@@ -237,7 +237,7 @@ def start_against_length(plan: Plan, starts_of: Starts) -> Drawing:
         medians = {n: median(point["updates"] for point in group) for n, group in sorted(by("length", points).items())}
         panel.plot([*medians], [*medians.values()], label=_title(scheme, setting), **{**style, "marker": ""})
         for point in points:
-            marker, size = ("^", 8) if point["censored"] else (style["marker"], 3.5)
+            marker, size = ("$↑$", 9) if point["censored"] else (style["marker"], 3.5)
             panel.plot(point["length"], point["updates"], marker=marker, markersize=size, color=style["color"])
     panel.legend(frameon=False, fontsize="small")
     return figure
