@@ -27,10 +27,10 @@ FLOORS = {  # each imports only those above it; then the most lines of code that
     "text": 1_804,
     "plugin": 5_368,
     "huggingface": 2_471,
-    "study": 6_111,
+    "study": 6_080,
     "entry points": 352,  # cli, train, and the package itself, which import what they start
 }
-MAX_CODE_LINES = 21_662
+MAX_CODE_LINES = 21_631
 """Lines of code of the package, without docstrings, comments and blank lines; what a change adds is taken from elsewhere."""
 MAX_EDGES = {"between floors": 20, "within floors": 45}
 """Pairs of floors, or of units of one floor, of which one imports the other."""

@@ -86,20 +86,14 @@ def main(options: Options) -> None:
         recorded = {name: [(f"{path}/{figure.name}", figure.caption) for figure in sections[name]] for name in sections}
         return {**numbers, "figures": recorded}
 
-    inputs = [*(("MODEL", path) for path in paths), ("--text", options.text)]
+    inputs = [("MODEL", path) for path in paths if path.exists()] + ([("--text", options.text)] if options.text else [])
     settings = {"length": options.length, "windows": options.windows}
+    files = [_files([path, data_bin, options.text]) for path, data_bin in zip(paths, data_bins, strict=True)]
     cells = [
-        Cell(
-            {"model": name},
-            {**settings, "label": label, "files": _files([path, data_bin, options.text])},
-            within=MODELS,
-            outcome=Examined,
-        )
-        for name, label, path, data_bin in zip(folders, labels, paths, data_bins, strict=True)
+        Cell({"model": name}, {**settings, "label": label, "files": of_model}, within=MODELS, outcome=Examined)
+        for name, label, of_model in zip(folders, labels, files, strict=True)
     ]
-    with Study.open(
-        options.out, "analyze", [(flag, path) for flag, path in inputs if path is not None and path.exists()]
-    ) as study:
+    with Study.open(options.out, "analyze", inputs) as study:
         models = study.run(cells, run)
         summary = study.write(report(models))
     show(f"{summary}\n\n{options.out / PAGE}")

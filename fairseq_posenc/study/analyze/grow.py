@@ -11,9 +11,8 @@ i (n-1) / (N-1) on the line between two old ones: no seams, but neighbours are m
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,12 +93,10 @@ def grown(checkpoint: Checkpoint, n: int, method: str) -> tuple[dict[str, Tensor
     if sampling is not None and sampling.kind == "random" and n > sampling.numbers[0]:
         raise InputError(f"--max-positions {n}: {path} has --position-sampling {config.position_sampling}: train with a larger L")
     with field_errors_as_flags():
-        longer = build_positions(dataclasses.replace(config, max_positions=n))
+        longer = build_positions(replace(config, max_positions=n))
         before, after = positions.effective_options, longer.effective_options
         kept = {name: value for name, value in before.items() if after[name] != value}
-        longer = build_positions(
-            dataclasses.replace(config, max_positions=n, position_options={**config.position_options, **kept})
-        )
+        longer = build_positions(replace(config, max_positions=n, position_options={**config.position_options, **kept}))
     state = dict(checkpoint.state)
     if diverged := next((name for name, value in state.items() if not value.isfinite().all()), None):
         raise InputError(f"{path}: its {diverged} is not finite (NaN or infinity): name a checkpoint from before it diverged")

@@ -67,14 +67,12 @@ class Trace:
 
 
 @torch.no_grad()
-def trace(
-    encoder: Encoder, tokens: Tensor | None = None, inputs_embeds: Tensor | None = None, output_attentions: bool = False
-) -> Trace:
+def trace(encoder: Encoder, tokens: Tensor, inputs_embeds: Tensor | None = None, output_attentions: bool = False) -> Trace:
     """Run an encoder on sequences without padding.
 
     Args:
         encoder: for evaluation.
-        tokens: (B, n); may be None where ``inputs_embeds`` are given.
+        tokens: (B, n).
         inputs_embeds: (B, n, E), which replace the word embeddings.
         output_attentions: keep the attention weights.
     """

@@ -62,14 +62,10 @@ class Step(TrainingStep):
 
 def roberta(timed: Model, shape: Shape) -> tuple[nn.Module, Loss]:
     """Return a model of fairseq's or this package's, and its loss."""
-    options = Namespace(
-        encoder_layers=shape.layers,
-        encoder_embed_dim=shape.dim,
-        encoder_ffn_embed_dim=shape.ffn_dim,
-        encoder_attention_heads=shape.heads,
-        max_positions=shape.tokens,
-        **({"attention_backend": timed.backend, "positions": timed.expression} if timed.arch else {}),
-    )
+    sizes = {"layers": shape.layers, "embed_dim": shape.dim, "ffn_embed_dim": shape.ffn_dim, "attention_heads": shape.heads}
+    options = Namespace(**{f"encoder_{name}": size for name, size in sizes.items()}, max_positions=shape.tokens)
+    if timed.arch:
+        options.attention_backend, options.positions = timed.backend, timed.expression
     with torch.random.fork_rng():
         torch.manual_seed(1)
         model = build(timed.arch or timed.name, options, dictionary_of(shape.symbols))

@@ -49,14 +49,11 @@ class Subject:
     spread: float = 0.3
 
     def encoder(self, **sizes: Any) -> Encoder:
+        """Return an encoder as :meth:`made`."""
+        return self.made(Encoder, EncoderConfig, **sizes)
+
+    def made(self, model: Any, config: Any, **sizes: Any) -> Any:
         """Return a model in float64 for evaluation, always the same; every parameter of its positions is moved at random."""
-        return self._made(Encoder, EncoderConfig, sizes)
-
-    def decoder(self, **sizes: Any) -> Decoder:
-        """Return the same as a language model."""
-        return self._made(Decoder, DecoderConfig, {**sizes, "cross_attention": False})
-
-    def _made(self, model: Any, config: Any, sizes: Mapping[str, Any]) -> Any:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             made = model(config(**SIZES, **sizes, positions=self.expression, position_options=dict(self.options)))
@@ -200,7 +197,7 @@ def causal(subject: Subject) -> Iterator[str | None]:
     """Yield what depends on later tokens, or on whether keys are kept in a cache."""
     if unsuited := [scheme.name for scheme in subject.encoder().positions.schemes if not scheme.has_causal_form]:
         raise NotApplicable(f"{' and '.join(unsuited)} has no causal form")
-    decoder, rows = subject.decoder(), tokens()
+    decoder, rows = subject.made(Decoder, DecoderConfig, cross_attention=False), tokens()
     whole, changed, cache = decoder(rows), rows.clone(), Cache()
     changed[:, 6:] = changed[:, 6:].flip(0).roll(1, 1)
     yield difference(decoder(changed)[:, :6], whole[:, :6], "the first 6 tokens, before different ones")

@@ -29,21 +29,13 @@ MARGIN = 26  # where the right-hand side of a card begins
 Row = dict[str, Any]
 
 
-def positions_of(
-    expression: str,
-    n: int = 512,
-    dim: int = 768,
-    heads: int = 12,
-    options: Mapping[str, Any] | None = None,
-    embed_dim: int | None = None,
-    layers: int = 12,
-) -> Positions:
+def positions_of(expression: str, n: int = 512, options: Mapping[str, Any] | None = None, **sizes: Any) -> Positions:
     """Return the positions of a model for sequences of ``n`` tokens, as the encoder would make them.
 
-    The model has base size by default. ``embed_dim`` is the width of the word embeddings, if that is not ``dim``.
+    The model has base size, but for ``sizes``: ``layers``, ``heads``, ``dim`` and ``embed_dim`` of :class:`Settings`.
     """
-    settings = Settings(layers=layers, heads=heads, dim=dim, max_positions=n, separator=2, embed_dim=embed_dim)
-    return build(expression, settings, options)
+    base: dict[str, Any] = {"layers": 12, "heads": 12, "dim": 768}
+    return build(expression, Settings(**base | sizes, max_positions=n, separator=2), options)
 
 
 def count(module: nn.Module) -> int:
@@ -107,7 +99,7 @@ def is_scheme(name: str) -> bool:
 def describe(architecture: str, positions: Positions) -> Row:
     """Return one row: column -> value."""
     schemes, settings = positions.schemes, positions.settings
-    parameters = count(positions)
+    parameters, probes = count(positions), positions.probes()
     return {
         "positions": positions.expression,
         "architecture": architecture,
@@ -118,9 +110,7 @@ def describe(architecture: str, positions: Positions) -> Row:
         "translation-invariant": positions.terms_are_invariant and all(scheme.translation_invariant for scheme in schemes),
         "parallelisable": all(scheme.parallelisable for scheme in schemes),
         "interpretable": all(scheme.interpretable for scheme in schemes),
-        "backends": [
-            name for name, backend in BACKENDS.items() if all(backend.objection(probe) is None for probe in positions.probes())
-        ],
+        "backends": [name for name, backend in BACKENDS.items() if all(backend.objection(probe) is None for probe in probes)],
         "parameters": parameters,
     }
 

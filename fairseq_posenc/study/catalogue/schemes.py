@@ -70,7 +70,10 @@ def main(options: Options) -> None:
     from . import listing
 
     if options.plot is not None:
-        _check_plot(options.plot, options)
+        require_extras("plots")
+        if options.plot.suffix not in FORMATS:
+            raise InputError(f"--plot {options.plot}: name a file that ends in {', '.join(FORMATS)}")
+        ownership.require_free(options.plot, "--plot", options.overwrite)  # before anything is read
     names = [name for name in options.names if listing.is_scheme(name) or not ("/" in name or Path(name).exists())]
     encoders = {}
     if len(names) < len(options.names):
@@ -86,14 +89,6 @@ def main(options: Options) -> None:
         show(json.dumps(rows, indent=1, ensure_ascii=False))
     else:
         show(listing.card(rows[0]) if len(rows) == 1 else listing.as_table(rows))
-
-
-def _check_plot(path: Path, options: Options) -> None:
-    """Refuse a file that cannot be written, before anything is read."""
-    require_extras("plots")
-    if path.suffix not in FORMATS:
-        raise InputError(f"--plot {path}: name a file that ends in {', '.join(FORMATS)}")
-    ownership.require_free(path, "--plot", options.overwrite)
 
 
 def _plot(path: Path, rows: Sequence[Row], models: Mapping[str, Encoder], options: Options) -> None:

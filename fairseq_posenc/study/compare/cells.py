@@ -88,10 +88,19 @@ class Runs:
         data: the data-bin.
         digests: of its files, by name.
         file: the plan's, for messages.
+        budgets: the folders of the tables that differ in the budget alone (:meth:`.plan.Plan.beside`), by the update until which
+            the learning rate is that of larger budgets (:attr:`.plan.Plan.constant_until`).
     """
 
-    def __init__(self, plan: Plan, data: Path, digests: Mapping[str, str], file: Path = Path("the plan")) -> None:
-        self.plan, self.data, self.digests, self._file = plan, data, digests, file
+    def __init__(
+        self,
+        plan: Plan,
+        data: Path,
+        digests: Mapping[str, str],
+        file: Path = Path("the plan"),
+        budgets: Mapping[int, Path] | None = None,
+    ) -> None:
+        self.plan, self.data, self.digests, self._file, self._budgets = plan, data, digests, file, budgets or {}
         self._updates = plan.updates or UNKNOWN_UPDATES
 
     def cell(self, scheme: str, lr: float, seed: int, out: Path) -> Cell:
@@ -108,12 +117,16 @@ class Runs:
         program = ["fairseq_cli.train"]
         if scale != 1 or stop:
             program = ["fairseq_posenc.study.compare.training", f"{scale:g}", str(stop)]
+        saving = ["--save-interval-updates", str(plan.constant_until)] if self._budgets and plan.constant_until else []
+        if before := self._before(key):
+            saving += ["--continue-once", str(before[0])]
         command = [
             *("env", f"OMP_NUM_THREADS={plan.threads}", SAVE, sys.executable, "-m", *program),
             *(str(self.data), *user_dir(), *flags),
             *("--lr", str(lr), "--seed", str(seed), "--save-dir", str(Cell(key, {}).folder(out)), "--no-epoch-checkpoints"),
             *("--distributed-world-size", "1"),  # with several GPUs, a batch of all would be larger
             *logging.split(),
+            *saving,
             *(() if torch.cuda.is_available() else ("--cpu",)),
         ]
         configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
@@ -125,6 +138,16 @@ class Runs:
         needs = () if tuned else (LAST,)
         temporary = [name for name in (LAST, "checkpoint_best.pt", "crash.pt") if name not in needs]
         return Cell(key, configuration, command, until, needs, temporary, outcome=Measured)
+
+    def _before(self, key: Mapping[str, Any]) -> tuple[Path, list[dict[str, Any]]] | None:
+        """Return the checkpoint from which a run continues, of one with a smaller budget, and the validations until there."""
+        for at in sorted((at for at in self._budgets if at < self.plan.constant_until), reverse=True):
+            folder = Cell(key, {}).folder(self._budgets[at])
+            result = read_object(folder / RESULT, FORMAT)
+            for checkpoint in folder.glob(f"checkpoint_*_{at}.pt"):
+                if result and result["status"] == FINISHED:
+                    return checkpoint, [point for point in result["curve"] if point["updates"] <= at]
+        return None
 
     def check(self) -> None:
         """Raise InputError if fairseq-train would reject a scheme, or run code that the plan names; the message names it."""
@@ -240,6 +263,11 @@ class Runs:
         encoder = None if causal else checkpoint.encoder()
         vectors = None if encoder is None else position_vectors(encoder, vector_count(encoder, n))
         curve, ordered, permuted = (log.validation_losses(folder / LOG, name) for name in ("valid", ORDERED, "permuted"))
+        before = self._before(cell.key)
+        validations = before[1] if before and min(curve, default=0) > before[1][-1]["updates"] else []
+        for at, bits in curve.items():
+            permuted_bits = permuted[at] + (bits - ordered.get(at, bits)) if at in permuted else None
+            validations.append({"updates": at, "loss": bits, "permuted": permuted_bits})
         return {
             "selection": losses.predict(model, selection, n).summary()["loss"],
             "loss": loss,
@@ -251,14 +279,7 @@ class Runs:
                 if checkpoint.max_length >= length and len(text.tokens) >= length - 1
             },
             "unigram": float(self._unigram[text.tokens[text.predicted].numpy()].mean()),
-            "curve": [
-                {
-                    "updates": at,
-                    "loss": bits,
-                    "permuted": permuted[at] + (bits - ordered.get(at, bits)) if at in permuted else None,
-                }
-                for at, bits in curve.items()
-            ],
+            "curve": validations,
             "device": device_name(default_device()),
             "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
             "r_squared": {} if causal else r_squared_of_run([folder / LAST], n),

@@ -69,9 +69,11 @@ def main(options: Options) -> None:
     read = [("--data", options.data / "dict.txt"), ("PLAN", options.plan)]
     with Study.open(options.out, COMMAND, read, dry=options.dry_run) as study:
         plan, recorded = read_plan(options.plan), digests(files)
-        tables = {name: Runs(table, options.data, recorded, options.plan) for name, table in plan.tables().items()}
-        for runs in tables.values():
-            runs.check()
+        tables, plans = {}, plan.tables()
+        for name, table in plans.items():
+            budgets = {plans[other].constant_until: options.out / other for other in plan.beside(name)}
+            tables[name] = Runs(table, options.data, recorded, options.plan, budgets)
+            tables[name].check()
         torch.set_num_threads(plan.threads)
         if not plan.has_axes:
             _compare(options, tables[""], study, claims)
@@ -88,6 +90,9 @@ def main(options: Options) -> None:
             show(study.write(report(plan, outcomes)))
     if failures:
         raise OSError(" ".join(failures))
+    if not options.keep_checkpoints and not options.dry_run:  # those from which runs with larger budgets continued
+        for path in options.out.glob("*/runs/*/*/checkpoint_*_*.pt"):
+            path.unlink()
 
 
 def _compare(options: Options, runs: "Runs", study: "Study", claims: Sequence["Claim"]) -> tuple[list[Any], list[Any]]:
@@ -115,9 +120,8 @@ def _compare(options: Options, runs: "Runs", study: "Study", claims: Sequence["C
         done = [run for group in finished(results).values() for run in group]
         scores = execute(runs.benchmarks(done, study.out), runs.score, options.jobs, bar)
     left = list(study.left)
-    times = execute(
-        costs.cells(runs), partial(costs.measure, runs.data), 1, None
-    )  # these take seconds, and have a bar of their own
+    # These take seconds, and have a bar of their own.
+    times = execute(costs.cells(runs), partial(costs.measure, runs.data), 1, None)
     for cell in left:
         show(runs.shown(cell))
     rows = summarise(plan, results, times, scores)

@@ -117,7 +117,8 @@ class Plan(Strict):
             starts compare.
         sizes, recipes, lengths, budgets: a table for each combination (:meth:`tables`): sizes of the models by name; other
             learning rates, batches, warm-ups and decays by name, which take precedence over those of a size; tokens per sample;
-            and updates. An update has as many tokens at every length.
+            and updates. An update has as many tokens at every length. A run continues from that with a smaller budget, as it was
+            before the learning rate fell, where ``decay`` is given and ``warmup`` is a number of updates.
         valid_tokens: tokens of the validation text that are read.
         threads: of a process on a CPU, on which the last digits of a loss depend.
         train: further flags of fairseq-train.
@@ -214,7 +215,7 @@ class Plan(Strict):
     @property
     def combinations(self) -> dict[str, tuple[str, str, int, int]]:
         """The size, the recipe, the length and the updates of each table, empty or 0 without that axis, by the folder's name."""
-        every = product(self.sizes or [""], self.recipes or [""], self.lengths or [0], self.budgets or [0])
+        every = product(self.sizes or [""], self.recipes or [""], self.lengths or [0], sorted(self.budgets) or [0])
         return {"_".join(filter(None, [*of[:2], f"n{of[2]}" * (of[2] > 0), f"u{of[3]}" * (of[3] > 0)])): of for of in every}
 
     def tables(self) -> dict[str, Plan]:
@@ -237,6 +238,16 @@ class Plan(Strict):
                 values["budget"] = {"updates": updates}
             plans[table] = Plan.model_validate({**dict(self), **values})
         return plans
+
+    def beside(self, table: str) -> list[str]:
+        """Return the names of the tables that differ from one in the budget alone, and its own; none without ``budgets``."""
+        *same, updates = self.combinations[table]
+        return [name for name, (*others, _) in self.combinations.items() if updates and others == same]
+
+    @property
+    def constant_until(self) -> int:
+        """The update until which a run with a larger budget has the same learning rates; 0 if all of them differ."""
+        return (self.updates or 0) - self._decay_updates if self.decay is not None and self.warmup >= 1 else 0
 
     @property
     def task(self) -> str:

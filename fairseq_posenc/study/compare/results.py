@@ -110,6 +110,7 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = (), scores
     reference = groups.get(plan.reference, [])
     ratios = {cost["cost"]: {"low": None, "high": None, **cost["ratio"]} for cost in costs if cost["status"] == FINISHED}
     ratios |= {plan.reference: {"median": 1.0, "low": None, "high": None}} if ratios else {}
+    without_losses = dict.fromkeys(("loss", "loss_at_age") if plan.stop else ())
     rows = [
         {
             "scheme": scheme,
@@ -124,7 +125,7 @@ def summarise(plan: Plan, runs: Sequence[Run], costs: Sequence[Run] = (), scores
             "from_best": from_best.get(scheme),
             "late": starts.is_late(group),
             "difference": from_reference.get(scheme),
-            "start": starts.summary(group, [] if group is reference else reference, age)
+            "start": starts.summary(group, [] if group is reference else reference, age) | without_losses
             if done[scheme] and starts.is_measured([*group, *reference])
             else None,
             **{name: _accuracy(scores, scheme, name, seeds) for name in ACCURACIES},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -134,9 +134,7 @@ def _agreement(found: Sequence[Mapping[str, Any]]) -> list[Part]:
         [" and ".join(each["tables"]), with_ends(each, "tau", to=" to "), str(each["schemes"]), str(each["seeds"])]
         for each in found
     ]
-    text = (
-        "Kendall's τ of the orders by loss: 1 if they are the same, 0 if unrelated; 95% interval by a bootstrap over the seeds."
-    )
+    text = "Kendall's τ of the orders by loss: 1 if they are equal, 0 if unrelated; 95% interval by a bootstrap over the seeds."
     return [text, Table(["tables", "τ", "schemes", "seeds"], lines)] if lines else []
 
 
@@ -186,9 +184,8 @@ def tokens_table(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
     """
 
     def cell(outcome: Outcome, scheme: str) -> str:
-        own, ends = (
-            {run["seed"]: run["curve"] for run in finished(outcome.runs).get(name, ())} for name in (scheme, plan.reference)
-        )
+        done = finished(outcome.runs)
+        own, ends = ({run["seed"]: run["curve"] for run in done.get(name, ())} for name in (scheme, plan.reference))
         last = {seed: ends[seed][-1] for seed in own if seed in ends}
         ratios = [_reached(own[seed], end["loss"]) / end["updates"] for seed, end in last.items()]
         return "not reached" if math.inf in ratios else with_ends(geometric(ratios) if len(ratios) > 1 else None)
@@ -200,13 +197,9 @@ def tokens_table(plan: Plan, outcomes: Sequence[Outcome]) -> Table:
 
 def _reached(curve: Sequence[Mapping[str, Any]], loss: float) -> float:
     """The updates at which a curve first falls to a loss, between two validations on a straight line; infinity if it does not."""
-    before = curve[0]
-    for point in curve:
+    for before, point in pairwise([curve[0], *curve]):
         if point["loss"] <= loss:
-            drop = before["loss"] - point["loss"]
-            share = (before["loss"] - loss) / drop if drop > 0 else 1.0
-            return before["updates"] + share * (point["updates"] - before["updates"])
-        before = point
+            return float(np.interp(loss, [point["loss"], before["loss"]], [point["updates"], before["updates"]]))
     return math.inf
 
 
@@ -218,10 +211,9 @@ def _loss_against_tokens(outcomes: Sequence[Outcome]) -> Drawing:
                 updates, losses = common_curves(runs)
                 tokens = [1e-6 * at * outcome.plan.tokens_per_update for at in updates]
                 panel.loglog(tokens, losses.mean(0), label=scheme, **{**line_style(place), "marker": ""})
-        panel.xaxis.set_major_formatter("{x:g}")
-        panel.xaxis.set_minor_formatter("")
-        panel.yaxis.set_major_formatter("{x:g}")
-        panel.yaxis.set_minor_formatter("{x:g}")
+        for axis, minor in ((panel.xaxis, ""), (panel.yaxis, "{x:g}")):
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter(minor)
         panel.legend(handles=panel.lines, frameon=False, fontsize="small")
     return figure
 

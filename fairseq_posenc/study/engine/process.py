@@ -12,18 +12,14 @@ READ = 1 << 14
 
 
 def execute(
-    command: Sequence[str],
-    log: Path,
-    variables: Mapping[str, str] | None = None,
-    locks: Sequence[int] = (),
-    watch: Callable[[str], None] | None = None,
+    command: Sequence[str], log: Path, variables: Mapping[str, str] | None, locks: Sequence[int], watch: Callable[[str], None]
 ) -> tuple[int, str]:
     """Run a command.
 
     Args:
         command: the program and its arguments.
         log: its output is appended to this file.
-        variables: its environment; by default, that of this process.
+        variables: its environment; None: that of this process.
         locks: file descriptors that it holds open.
         watch: receives the end of its output, whenever that has grown.
 
@@ -38,7 +34,7 @@ def execute(
         try:
             while child.poll() is None:
                 time.sleep(INTERVAL)
-                if watch and (size := os.fstat(stream.fileno()).st_size) > seen:
+                if (size := os.fstat(stream.fileno()).st_size) > seen:
                     begin, seen = max(seen, size - READ), size
                     output = os.pread(stream.fileno(), size - begin, begin)  # does not move the place at which the child writes
                     watch(output.decode("utf-8", "replace"))

@@ -210,10 +210,7 @@ def score_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> S
 
 
 def score_v2(
-    questions: Sequence[Question],
-    predictions: Mapping[str, str],
-    null_odds: Mapping[str, float] | None = None,
-    threshold: float = 1.0,
+    questions: Sequence[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float] = {}, threshold: float = 1.0
 ) -> Scores:
     """Return the scores of evaluate-v2.0.py, under its names, without those at the best threshold (``best_exact``, ``best_f1``).
 
@@ -224,7 +221,7 @@ def score_v2(
     """
     answered = {q.id: bool(q.answers) for q in questions}
     measures: dict[str, Callable[[str, str], float]] = {"exact": exact, "f1": f1}
-    none = {id_ for id_ in answered if null_odds is not None and null_odds[id_] > threshold}
+    none = {id_ for id_, odds in null_odds.items() if odds > threshold}
     final = {
         name: {q.id: float(not q.answers) if q.id in none else _best(measure, q, predictions[q.id]) for q in questions}
         for name, measure in measures.items()

@@ -51,13 +51,10 @@ class SquadRuns(TaskRuns):
         return {"windows": asdict(self.limits), "null_threshold": self.null_threshold}
 
     def write_data(self) -> int:
-        def write(split: str) -> int:
-            questions = read(self.files[split], self.version)
-            return write_split(questions, self.data, split, self.pretrained.vocabulary, self.limits)
-
-        examples = write("train")
-        write("valid")
-        return examples
+        counts, vocabulary = dict[str, int](), self.pretrained.vocabulary
+        for split, path in self.files.items():
+            counts[split] = write_split(read(path, self.version), self.data, split, vocabulary, self.limits)
+        return counts["train"]
 
     def score(self, model: nn.Module, folder: Path) -> dict[str, Any]:
         """Predict the development set into the run's folder, and score it.

@@ -53,14 +53,13 @@ class Scores(Recorded):
 def write_items(folder: Path, split: str, dictionary: Any, items: Iterable[np.ndarray | list[int]]) -> None:
     """Write one split of a data-bin, and its dictionary, fairseq's or this package's; each item is (n,) ids."""
     folder.mkdir(parents=True, exist_ok=True)
-    data, index, names = folder / f"{split}.bin", folder / f"{split}.idx", folder / "dict.txt"
-    with open(names, "w", encoding="utf-8") as stream:
+    with open(folder / "dict.txt", "w", encoding="utf-8") as stream:
         dictionary.save(stream)
     dtype = indexed_dataset.best_fitting_int_dtype(len(dictionary))
-    builder = indexed_dataset.MMapIndexedDatasetBuilder(str(data), dtype=dtype)
+    builder = indexed_dataset.MMapIndexedDatasetBuilder(str(folder / f"{split}.bin"), dtype=dtype)
     for item in items:
         builder.add_item(torch.as_tensor(item))
-    builder.finalize(str(index))
+    builder.finalize(str(folder / f"{split}.idx"))
 
 
 class TaskRuns(ABC):
@@ -225,7 +224,7 @@ def fine_tune(command: str, tasks: Sequence[TaskRuns], options: SharedOptions) -
     Raises:
         InputError, OSError: data cannot be read, or as :meth:`.Study.open` and :meth:`.Study.run`.
     """
-    vocabulary, out = tasks[0].pretrained.vocabulary.folder, options.out
+    vocabulary, out, keep = tasks[0].pretrained.vocabulary.folder, options.out, options.keep_checkpoints
     read = [("--checkpoint", options.checkpoint), ("--data-bin", vocabulary / "dict.txt")]
     read += [("--data", path) for task in tasks for path in task.files.values()]
     for task in tasks:
@@ -234,14 +233,10 @@ def fine_tune(command: str, tasks: Sequence[TaskRuns], options: SharedOptions) -
         waiting = {cell: task for task in tasks for cell in task.cells if finished(cell, out) is None}
         for task in dict.fromkeys(waiting.values()):
             task.prepare()
-        task_of = {
-            replace(cell, command=task.command(cell) if cell in waiting else ()): task for task in tasks for cell in task.cells
-        }
+        commands = {cell: task.command(cell) for cell, task in waiting.items()}
+        task_of = {replace(cell, command=commands.get(cell, ())): task for task in tasks for cell in task.cells}
         results = study.run(
-            [*task_of],
-            lambda cell, folder, progress: task_of[cell].run(cell, folder, progress),
-            jobs=options.jobs,
-            keep_temporary=options.keep_checkpoints,
+            [*task_of], lambda cell, folder, tell: task_of[cell].run(cell, folder, tell), jobs=options.jobs, keep_temporary=keep
         )
         if results:
             show(study.write(report(results)))

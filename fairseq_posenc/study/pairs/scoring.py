@@ -95,9 +95,7 @@ class Scorer:
         places = (sentence.words >= 0).nonzero().flatten()
         return places[places > 0] if self.mask is None else places
 
-    def of_texts(
-        self, rows: Sequence[tuple[str, ...]], metric: str, progress: Progress = lambda text, share=None: None
-    ) -> dict[str, Any]:
+    def of_texts(self, rows: Sequence[tuple[str, ...]], metric: str, progress: Progress) -> dict[str, Any]:
         """Return the ``scores`` of the sentences of pairs or of lines, and the numbers of ``tokens`` and ``unknown`` ones."""
         sentences = [self.encode(text) for row in rows for text in row[:2]]
         tokens = torch.cat([sentence.ids[self.scored(sentence)] for sentence in sentences])

@@ -13,6 +13,7 @@ from functools import partial
 
 import torch
 from torch import Generator, Tensor
+from torch.nn import functional as F
 
 START, BLANK, FIRST = 0, 3, 4
 """Token ids; symbol s is the token ``FIRST + s``. 1 is padding, and 2 does not occur."""
@@ -49,18 +50,10 @@ class Task:
     def batch(self, generator: Generator, rows: int, length: int) -> tuple[Tensor, Tensor]:
         """Draw tokens (rows, N) and the target of each, (rows, N); N is greater than ``length``."""
         x, y = self.sample(generator, rows, length)
-        inputs, outputs = x + FIRST, torch.where(y < 0, IGNORED, y + FIRST)
-
-        def repeated(token: int, count: int) -> Tensor:
-            return torch.full((rows, count), token)
-
-        parts = [(repeated(START, 1), repeated(IGNORED, 1))]
-        if self.in_place:
-            parts += [(inputs, outputs)]
-        else:
-            parts += [(inputs, repeated(IGNORED, x.shape[1])), (repeated(BLANK, y.shape[1]), outputs)]
-        tokens, targets = (torch.cat(column, 1) for column in zip(*parts, strict=True))
-        return tokens, targets
+        tokens, targets = x + FIRST, torch.where(y < 0, IGNORED, y + FIRST)
+        if not self.in_place:
+            tokens, targets = F.pad(tokens, (0, y.shape[1]), value=BLANK), F.pad(targets, (x.shape[1], 0), value=IGNORED)
+        return F.pad(tokens, (1, 0), value=START), F.pad(targets, (1, 0), value=IGNORED)
 
 
 def _draw(generator: Generator, rows: int, length: int, symbols: int = SYMBOLS) -> Tensor:

@@ -215,6 +215,31 @@ def test_a_run_that_was_killed_continues_inside(world, tmp_path, monkeypatch):
     assert next(count for count in range(2, 101, 2) if f'"num_updates": "{count}"' in after) >= 40
 
 
+@pytest.mark.slow
+def test_a_larger_budget_continues_from_a_smaller_one(world, tmp_path, forked):
+    """From before the learning rate fell, with the numbers of a run from scratch, and the validations of both."""
+    fields = {"schemes": ["tisa"], "reference": "tisa", "learning_rates": [1e-2], "seeds": 1, "warmup": 2, "decay": 0.25}
+    alone, out = tmp_path / "alone", tmp_path / "out"
+    for budgets, folder, flags in (([16], alone, []), ([16, 8], out, ["--keep-checkpoints"]), ([24, 16], out, [])):
+        plan = write(tmp_path, **fields, budgets=budgets)
+        assert status_of("compare", plan, "--data", world.prepared, "--out", folder, *flags) == 0
+    commands = {folder.parts[-4]: command for folder, command in forked.items() if folder.is_relative_to(out)}
+    assert "--continue-once" not in commands["u8"]
+    for budget, smaller, at in (("u16", "u8", 6), ("u24", "u16", 12)):
+        before = out / smaller / "runs/tisa/lr-0.01_seed-1" / f"checkpoint_1_{at}.pt"
+        assert commands[budget][commands[budget].index("--continue-once") + 1] == str(before)
+        assert f"(epoch 1 @ {at} updates)" in (out / budget / "runs/tisa/lr-0.01_seed-1" / grid.LOG).read_text()
+    runs = [results(folder)["tisa", 1e-2, 1] for folder in (alone / "u16", out / "u16", out / "u8", out / "u24")]
+    whole, continued, shorter, longer = runs
+    assert [continued[name] for name in ("loss", "permuted")] == [whole[name] for name in ("loss", "permuted")]
+    assert all(whole["curve"][point["updates"] - 1] == point for point in continued["curve"])
+    assert [point["updates"] for point in continued["curve"]] == [*range(1, 17)]
+    assert whole["curve"][:6] == shorter["curve"][:6]
+    assert whole["curve"][7] != shorter["curve"][7]
+    assert [point["updates"] for point in longer["curve"]] == [*range(1, 25)]
+    assert not [*out.glob("u24/runs/*/*/*.pt"), *out.glob("*/runs/*/*/checkpoint_*_*.pt")]  # the last without the flag
+
+
 @pytest.mark.parametrize(("scheme", "others"), [("untied", {}), ("shaw", LANGUAGE_MODELS)])
 def test_initial_values_are_scaled_for_a_row(scheme, others, world, tmp_path):
     """Those of the positions alone, but for layer norms; with a learning rate of almost nothing, they stay so."""

@@ -177,6 +177,7 @@ def test_runs_that_end_at_different_updates_are_ordered_by_their_starts(tmp_path
         runs += [make_run(scheme, seed=seed, **values) for seed in (1, 2, 3)]
     rows = summarise(plan, runs)
     assert [row["scheme"] for row in rows] == ["tisa", "absolute", "none"]
+    assert {(row["loss"], row["start"]["loss"], row["start"]["loss_at_age"]) for row in rows} == {(None, None, None)}
     found = report.report(plan, rows, runs)
     found.write(tmp_path)
     head = ["", "scheme", "start", "tokens", "÷ absolute", "started", "parameters", "runs"]
