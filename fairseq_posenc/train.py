@@ -32,7 +32,6 @@ from .base.patching import ModuleProxy
 from .plugin.processes import exits
 from .plugin.processes.group import without_gpus
 from .plugin.zero import communication, consolidate, sharded_checkpoint, zero_config
-from .plugin.zero.zero_config import ZeroConfig
 
 if TYPE_CHECKING:
     from .plugin.run import ProgramRun
@@ -50,7 +49,7 @@ MAX_TIMEOUT = 1e9  # seconds
 class DeepSpeedOptions:
     """DeepSpeed as a part of :mod:`.run`, and the options that this command has in addition to fairseq's."""
 
-    zero: ZeroConfig
+    zero: zero_config.ZeroConfig
     timeout: float  # seconds to wait for another process
     consolidates: bool  # whether to merge the last checkpoint at the end
 
@@ -79,8 +78,7 @@ class DeepSpeedOptions:
         communication.limit_waiting(self.timeout)
         if self.zero.stage > 0 and "RANK" not in os.environ and run.cfg.distributed_training.distributed_world_size == 1:
             communication.world_of_one(os.environ)
-        if refusal := _timestamped_folder(run.cfg):
-            raise InputError(refusal)
+        _require_lasting_folder(run.cfg)
 
     @contextmanager
     def prepared(self, run: ProgramRun) -> Iterator[None]:
@@ -122,10 +120,8 @@ class DeepSpeedOptions:
 
     def consolidate(self, run: ProgramRun) -> None:
         """At the end of training with ZeRO, write consolidated.pt from the last checkpoint, or log why it is not written."""
-        saving = run.cfg.checkpoint
-        if not (self.zero.stage > 0 and self.consolidates) or saving.no_save or run.cfg.distributed_training.distributed_rank:
-            return
-        if self._assigns_whole_tensors(run.cfg):  # checkpoints are plain
+        saving, sharded = run.cfg.checkpoint, self.zero.stage > 0 and not self._assigns_whole_tensors(run.cfg)
+        if not (sharded and self.consolidates) or saving.no_save or run.cfg.distributed_training.distributed_rank:
             return
         last = Path(saving.save_dir) / "checkpoint_last.pt"
         out = last.with_name("consolidated.pt")
@@ -169,8 +165,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        "consolidated.pt, a plain checkpoint with all weights in float32, into --save-dir")  # fmt: skip
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Train; return the exit status."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train."""
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     add_arguments(parser)
@@ -195,21 +191,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     call_main = functools.partial(cli.distributed_utils.call_main, engine=engine)
     cli.distributed_utils = ModuleProxy(cli.distributed_utils, call_main=call_main)
     cli.cli_main()
-    return 0
 
 
-def _timestamped_folder(cfg: Any) -> str | None:
-    """Return why a ``save_dir`` in a folder that Hydra has made for this start only is refused; None if it is elsewhere."""
+def _require_lasting_folder(cfg: Any) -> None:
+    """Raise InputError for a ``save_dir`` in a folder that Hydra has made for this start only."""
     save_dir = Path(cfg.checkpoint.save_dir)
     from .plugin.run import hydra_job  # which imports fairseq
 
     instead = hydra_job.override_of_timestamped_folder()
-    if instead is None or save_dir.is_absolute() or cfg.checkpoint.no_save:
-        return None
-    return (
-        f"checkpoint.save_dir={save_dir} is relative to {Path.cwd()}, a folder that Hydra has made for this start, so a restart "
-        f"would not find it. Add {instead} to the command, or give an absolute path."
-    )
+    if instead is not None and not save_dir.is_absolute() and not cfg.checkpoint.no_save:
+        raise InputError(
+            f"checkpoint.save_dir={save_dir} is relative to {Path.cwd()}, a folder that Hydra has made for this start, so a "
+            f"restart would not find it. Add {instead} to the command, or give an absolute path."
+        )
 
 
 def _peer_is_gone(error: RuntimeError) -> bool:
@@ -219,4 +213,4 @@ def _peer_is_gone(error: RuntimeError) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

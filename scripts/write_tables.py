@@ -212,6 +212,28 @@ def ladder_budget() -> str:
     return tabulate(lines, ("scheme", "runs", "loss", *ends), "github", disable_numparse=True)
 
 
+def ladder_size() -> str:
+    """Return the losses, ranks, leads and starts by scheme and size, of which the smallest is that of english.yaml."""
+    plan, larger = ladder("size")
+    smallest, *_ = plan.tables().items()
+    runs = [run for run in comparison_of("english")[1] if run["scheme"] in plan.schemes]
+    outcomes = [tables.Outcome(*smallest, summarise(smallest[1], runs), runs), *larger]
+    shown = [of(plan, outcomes) for of in (tables.losses, tables.leads, tables.first_uses)]
+    heads = ("loss (rank)", f"− {plan.reference}", "start")
+    columns = {"scheme": [*plan.schemes]}
+    for place, outcome in enumerate(outcomes):
+        for head, table in zip(heads, shown, strict=True):
+            columns[f"{outcome.name}: {head}"] = [
+                dict(zip(table.head, table.rows[place], strict=True)).get(scheme, "–") for scheme in plan.schemes
+            ]
+    taus = [
+        f"{each['tau']:.2f} ({' and '.join(each['tables'])}, {each['seeds']} seeds)" for each in tables.agreement(plan, outcomes)
+    ]
+    return (
+        tabulate(columns, "keys", "github", disable_numparse=True) + f"\n\nKendall's τ of the orders by loss: {', '.join(taus)}."
+    )
+
+
 def ladder_length() -> str:
     """Return the starts of word order by scheme and length, and the exponents of their growth."""
     plan, outcomes = ladder("length")

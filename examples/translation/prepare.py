@@ -93,7 +93,7 @@ def prepare(text: Path, vocabulary: Path, source: str, target: str, out: Path, m
         counts = write_split(split, paths, prefixes, encoder, max_pieces if split == "train" else None)
         if split == "train":
             for language in (source, target):
-                (folder / f"dict.{language}.txt").write_text(encoder.dictionary(counts.tolist()), "utf-8")
+                (folder / f"dict.{language}.txt").write_text(encoder.dictionary.text(counts.tolist()), "utf-8")
     shutil.copy(vocabulary / SENTENCEPIECE, folder / SENTENCEPIECE)
     folder.replace(out)
 

@@ -142,7 +142,8 @@ def check_value(name: str, value: Any, types: tuple[Any, ...], limits: Mapping[s
     if value is None and NoneType in types:
         return
     description, accepted = KINDS[get_origin(types[0]) or types[0]]
-    if not _is_a(value, accepted):
+    fits = isinstance(value, accepted) and isinstance(value, bool) == (accepted is bool)  # True is no 1
+    if not fits or (isinstance(value, float) and not math.isfinite(value)):
         raise FieldError(f"`{name}` must be {description}, got {value!r}")
     minimum, maximum, choices = (limits.get(limit) for limit in ("minimum", "maximum", "choices"))
     if minimum is not None and value < minimum:
@@ -151,9 +152,3 @@ def check_value(name: str, value: Any, types: tuple[Any, ...], limits: Mapping[s
         raise FieldError(f"`{name}` must be at most {maximum}, got {value}")
     if choices is not None and value not in choices:
         raise FieldError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}")
-
-
-def _is_a(value: Any, types: type | tuple[type, ...]) -> bool:
-    if isinstance(value, bool):
-        return types is bool
-    return isinstance(value, types) and (not isinstance(value, float) or math.isfinite(value))

@@ -6,8 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
-from importlib import util
-from importlib.metadata import version
+from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +195,7 @@ def digests(files: Mapping[str, Path]) -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Return the versions of this package and of those on which results depend."""
-    others = {name: version(name) if util.find_spec(name) else "none" for name in ("fairseq", "torch", "numpy")}
+    others = {name: metadata.version(name) if util.find_spec(name) else "none" for name in ("fairseq", "torch", "numpy")}
     return {"fairseq_posenc": __version__, **others, "python": platform.python_version()}
 
 

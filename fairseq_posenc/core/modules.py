@@ -207,8 +207,9 @@ class PositionalAttention(_Positional):
         if readers and x is not None and x.shape != read:
             raise FieldError(f"`x` must be {read}, and it is {tuple(x.shape)}")
         require_padding(padding, batch, k.shape[2])
-        present = None if padding is None or position_ids is None else ~padding
-        first = None if present is None else present & (present.cumsum(1) == 1)  # padding may be on the left
+        first, resets = None, any(part.settings.reset for part in self.positions.alternatives)
+        if padding is not None and (position_ids is not None or (resets and (is_captured() or padding[:, 0].any()))):
+            first = ~padding & ((~padding).cumsum(1) == 1)  # padding may be on the left
         if documents is not None:
             places = torch.arange(k.shape[2], device=q.device) - documents
             first, position_ids = places == 0, places if position_ids is None else position_ids

@@ -16,6 +16,7 @@ dimension, ``R = Q + K - 1`` offsets, ``T`` table rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -155,6 +156,16 @@ class Window:
 def precise(tensor: Tensor) -> Tensor:
     """Return the tensor in float32 or better: offsets, exponents and scores do not fit into half precision."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def exact(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context without autocast, which would round what is computed in float32 for that reason."""
+    return torch.autocast(device.type, enabled=False) if autocasts(device) else nullcontext()
+
+
+def autocasts(device: torch.device) -> bool:
+    """Whether autocast is on for the tensors of a device."""
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,6 +425,9 @@ class Terms:
         scaled = [part for part in parts if any(isinstance(change, Scale) for change in part.transforms)]
         if scaled and (multiplies or not all(part.content for part in parts)):
             raise ValueError("a factor of queries needs scores with q·k in which each query is once: leave out log-n")
+        changes = any(part.transforms or part.gains for part in parts)
+        if changes and not all(part.content for part in parts) and not any(part.vectors for part in parts):
+            raise ValueError("a scheme changes products of queries and keys, and another removes them: leave one of them out")
         changed = [part for part in parts if part not in scaled and (part.transforms or part.vectors)]
         if len(changed) > 1 and any(part.widens for part in changed):
             raise ValueError(

@@ -146,7 +146,7 @@ The export fails if they differ by more than {options.tolerance:g}. {tokenizer}
 def usual_length(checkpoint: Checkpoint, any_length: bool) -> int:
     """Return the number of tokens that a model and its export take or, if they take any number, that it was trained on."""
     length = checkpoint.length if checkpoint.inductive else checkpoint.config.max_positions
-    return length if any_length else min(length, checkpoint.config.max_positions)
+    return length if any_length else min(length, checkpoint.config.max_positions, checkpoint.max_length)
 
 
 def _file_name(path: Any) -> str:

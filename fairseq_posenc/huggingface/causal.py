@@ -24,7 +24,7 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
     """
 
     base_model_prefix = ""
-    _no_split_modules = ["DecoderLayer"]  # noqa: RUF012 - transformers reads a class attribute
+    _no_split_modules = ["Decoder"]  # noqa: RUF012 - transformers reads a class attribute; layers share the positions
     _tied_weights_keys = {"decoder.output_projection.weight": "decoder.embed_tokens.weight"}  # noqa: RUF012
 
     def __init__(self, config: PosencConfig) -> None:

@@ -11,7 +11,7 @@ import transformers
 from transformers import PretrainedConfig, PreTrainedModel
 
 from ..base.errors import FieldError, InputError
-from ..core.transformer import EncoderConfig, build_positions
+from ..core.transformer import EncoderConfig, PositionSampling, build_positions
 from ..plugin.checkpoint.checkpoint import Checkpoint
 from ..plugin.checkpoint.state_dict import CLASSIFICATION, ENCODER, HEADS, LANGUAGE_MODEL, MASK_POSITIONS, WORDS, StateDict
 from ..text.vocabulary import MASK, Dictionary
@@ -75,8 +75,10 @@ def to_transformers(checkpoint: Checkpoint, remote_code: bool = False) -> Export
     kept = kind.encoder_config(config, dictionary)
     of_training = [field.name for field in fields(EncoderConfig) if not field.metadata.get("affects_output", True)]
     left_out += [f"{name} {value}" for name in of_training if (value := getattr(encoder, name)) != getattr(kept, name)]
+    sampling = PositionSampling.parse(kept.position_sampling, kept.position_evaluation)
     with torch.device("meta"):
-        return Exported(model.eval(), kind.title, left_out, build_positions(kept).inductive, reason)
+        any_length = build_positions(kept).inductive and (sampling is None or sampling.max_length is None)
+    return Exported(model.eval(), kind.title, left_out, any_length, reason)
 
 
 def choose(

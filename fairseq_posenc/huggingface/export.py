@@ -61,7 +61,7 @@ def export(options: Options) -> dict[str, Parity]:
         translates = checkpoint.translates
         exported = (translation.to_transformers if translates else to_transformers)(checkpoint, options.remote_code)
         model = exported.model
-        length = min(checkpoint.config.max_positions, SAMPLE_LENGTH)
+        length = min(checkpoint.config.max_positions, checkpoint.max_length, SAMPLE_LENGTH)
         masked = 0 if checkpoint.has_decoder else MASKED
         sides = [form.format(*checkpoint.languages) for form in (".{0}-{1}.{0}", ".{1}-{0}.{0}")] if translates else [""]
         batches = token_batches(data, checkpoint.vocabulary.dictionary, length, checkpoint.start, masked, sides)

@@ -23,7 +23,6 @@ from ..plugin.checkpoint.state_dict import StateDict, count_layers, is_ordinary
 from ..text.vocabulary import library_errors
 from .model_types import MODEL_TYPES
 
-SENTENCEPIECE = "spm.model"  # DeBERTa's
 MAX_COUNT = 10_000
 """Of layers and of labels, for each of which transformers makes an option or a name."""
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"

@@ -30,7 +30,7 @@ class PosencPreTrainedModel(PreTrainedModel):
     config_class = PosencConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["EncoderLayer"]  # noqa: RUF012 - transformers reads a class attribute
+    _no_split_modules = ["Encoder"]  # noqa: RUF012 - transformers reads a class attribute; layers share the positions
 
     @property
     def _supports_sdpa(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ IN_LAYERS = f"{POSITIONS}sums.0.absolute.weight"
 """The table of absolute positions where layers differ."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Converted:
     """A model with other positions.
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..base.errors import InputError
-from ..core.transformer import Encoder, EncoderConfig
+from ..core.transformer import Encoder, EncoderConfig, PositionSampling
 from ..plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
 from ..plugin.checkpoint.state_dict import CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
 from ..text.vocabulary import DICTIONARY
@@ -89,7 +89,9 @@ class Source:
         Raises:
             InputError: the outputs differ by more than ``tolerance``.
         """
-        dictionary, length = self.vocabulary.dictionary, min(self.config.max_positions, self.max_length or length, length)
+        sampling = PositionSampling.parse(self.config.position_sampling, self.config.position_evaluation)
+        limits = [self.config.max_positions, self.max_length, sampling.max_length if sampling else None]
+        dictionary, length = self.vocabulary.dictionary, min(limit for limit in (*limits, length) if limit is not None)
         batches = random_batches(dictionary, [min(16, length), length])
         parity = compare(theirs, ours, batches, dictionary.pad())
         if not parity.difference <= tolerance:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 from torch.nn.functional import pad
-from transformers import AutoConfig
 
 from ..base.errors import InputError
 from ..core.transformer import EncoderConfig
@@ -80,7 +79,7 @@ def to_transformers(checkpoint: Checkpoint, remote_code: bool = False) -> Export
     sizes = {"layers": config.layers, "attention_heads": config.heads, "ffn_dim": config.ffn_dim, "layerdrop": config.layerdrop}
     both = {f"{stack}_{name}": value for name, value in sizes.items() for stack in ("encoder", "decoder")}
     eos = dictionary.eos()
-    described = AutoConfig.for_model(
+    described = transformers.AutoConfig.for_model(
         kind.name,
         **{**both, "decoder_layers": options.decoder_layers, "d_model": config.dim, "scale_embedding": config.scale_embeddings},
         **{name: getattr(config, name) for name in ("dropout", "attention_dropout", "activation_dropout")},

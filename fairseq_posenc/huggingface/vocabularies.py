@@ -34,9 +34,9 @@ from ..text.vocabulary import (
     take_over,
 )
 from .fast_tokenizer import disagreement, raw_texts
-from .model_files import SENTENCEPIECE as DEBERTA_SENTENCEPIECE
 from .model_files import find, read_tokenizer
 
+DEBERTA_SENTENCEPIECE = "spm.model"
 RESERVED = "reserved_special_token"
 """A part of the names of tokens that no text has, in Llama 3's tokenizer and those made from it."""
 FAIRSEQ_FOLDER = "fairseq"  # of an export: the dictionary and the tokenizer's files for fairseq

@@ -239,6 +239,15 @@ def make_eager(decoder: Decoder) -> Decoder:
     return decoder
 
 
+@pytest.mark.parametrize("positions", ["sinusoidal", "absolute"])
+def test_torch_compile_takes_a_cache(positions: str) -> None:
+    decoder, tokens, cache = make(positions, cross_attention=False), sequence(6), Cache()
+    torch._dynamo.reset()
+    compiled = torch.compile(decoder, backend="eager")
+    parts = [compiled(tokens[:, :n], cache=cache) for n in (2, 3, 6)]
+    torch.testing.assert_close(torch.cat(parts, 1), decoder(tokens))
+
+
 @pytest.mark.parametrize("positions", ACAUSAL)
 def test_a_scheme_without_a_causal_form_is_refused(positions: str) -> None:
     with pytest.raises(ValueError, match=r"cannot be a decoder's: (reset|sentence_absolute) is for encoders"):

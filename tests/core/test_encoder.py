@@ -223,6 +223,32 @@ def test_a_sequence_beyond_the_table_names_the_flag() -> None:
         make("absolute+tisa")(sequence(17))
 
 
+@pytest.mark.parametrize("positions", ["absolute+tisa", "m4", "synthesizer_random", "untied+t5+reset"])
+@pytest.mark.parametrize("options", [{}, {"mask_decoder_steps": 2}], ids=str)
+def test_a_row_beyond_the_table_whose_documents_fit(positions: str, options: dict[str, Any]) -> None:
+    """As it is where batches are flattened or padded to a multiple: positions begin again, and padding needs none."""
+    encoder, parts = make(positions, **options), [sequence(n) for n in (15, 9, 16)]
+    encoder.eval()
+    ends = torch.tensor([15, 24, 40])
+    documents = torch.repeat_interleave(torch.tensor([0, 15, 24]), ends.diff(prepend=torch.zeros(1, dtype=torch.long)))[None]
+    row = torch.cat([*parts, torch.full((1, 3), PAD)], 1)
+    mask = Mask(row == PAD, documents=F.pad(documents, (0, 3), value=40))
+    together = encoder(row, mask=mask, decode_masks=True).last_hidden_state
+    padded = encoder(torch.cat([parts[1], torch.full((1, 11), PAD)], 1), decode_masks=True).last_hidden_state
+    for part, states in zip(parts, together.split([15, 9, 16, 3], 1), strict=False):
+        torch.testing.assert_close(states, encoder(part, decode_masks=True).last_hidden_state)
+    torch.testing.assert_close(padded[:, :9], together[:, 15:24])
+    with pytest.raises(FieldError, match=r"17 positions"):
+        encoder(torch.cat([sequence(17), torch.full((1, 3), PAD)], 1), decode_masks=True)
+
+
+def test_offloaded_parameters_of_positions_are_an_error() -> None:
+    encoder = make("t5").double()
+    encoder.positions.to("meta")
+    with pytest.raises(FieldError, match="offloaded"):
+        encoder(sequence(5))
+
+
 def test_parameters_are_all_that_a_checkpoint_needs() -> None:
     encoder, tokens = make(), sequence(6)
     expected = encoder(tokens).last_hidden_state

@@ -137,6 +137,16 @@ def test_padding_may_be_on_the_left(positions):
     assert torch.allclose(z[:, :, 3:], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("positions", ["m4+reset", "t5+reset", "shaw+reset"])
+def test_reset_finds_the_first_token_after_padding(positions):
+    """Without positions, which count padding too."""
+    attention = far_from_zero(PositionalAttention(positions, HEADS, HEAD_DIM, max_positions=2 * N)).eval()
+    tensors = q_k_v()
+    padded = (torch.cat([torch.randn_like(tensor[:, :, :3]), tensor], 2) for tensor in tensors)
+    padding = torch.arange(N + 3).expand(len(tensors[0]), -1) < 3
+    assert torch.allclose(attention(*padded, padding=padding)[:, :, 3:], attention(*tensors), atol=1e-5)
+
+
 @pytest.mark.parametrize("positions", ATTENTION)
 def test_documents_of_a_row_are_rows_of_their_own(positions):
     attention, tensors, x = attention_of(positions), q_k_v(), torch.randn(BATCH, N, HEADS * HEAD_DIM)

@@ -69,7 +69,7 @@ def write_bin(folder, model, more=()):
     encoder = LineEncoder({"sentencepiece.model": model})
     folder.mkdir(exist_ok=True)
     (folder / "sentencepiece.model").write_bytes(model)
-    counts = encoder.dictionary([1] * len(encoder.symbols))
+    counts = encoder.dictionary.text([1] * len(encoder.symbols))
     (folder / "dict.txt").write_text(counts + "".join(f"{symbol} 1\n" for symbol in more), "utf-8")
     return Vocabulary(folder)
 

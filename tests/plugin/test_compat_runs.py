@@ -330,6 +330,13 @@ def test_the_parent_of_spawned_processes_passes_the_signal_on():
 
 
 @pytest.mark.slow
+def test_several_processes_may_leave_layers_out(run, data_bin, tmp_path):
+    """PyTorch's data parallelism else waits for the gradients of all parameters."""
+    flags = [*FLAGS, "--arch", "roberta_tisa", "--lr", "1e-3", "--encoder-layerdrop", "0.5", "--no-save", "--max-update", 8]
+    assert "num_updates 8" in run("fairseq-train", data_bin, *flags, cwd=tmp_path, processes=2).stdout
+
+
+@pytest.mark.slow
 def test_two_processes_continue_what_one_began_and_leave_off_together(train, data_bin, tmp_path):
     """The second is asked; both stop after the same update, or the first would wait for it, or save without it.
 

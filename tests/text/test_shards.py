@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from corpora import SMALL, documents, files, load, make_text, prepare
 
 from fairseq_posenc.base import files as files_module
 from fairseq_posenc.base.files import partial_of
+from fairseq_posenc.text.data import prepare as prepare_module
 from fairseq_posenc.text.data import shards
 from fairseq_posenc.text.data import split as split_module
 from fairseq_posenc.text.data.split import Split
@@ -123,6 +125,40 @@ def test_many_files_are_divided_among_the_shards(tmp_path, monkeypatch):
     assert prepare(corpus, "--out", tmp_path / "whole", *SMALL[2:], "--vocabulary", out) == 0
     whole = documents(tmp_path / "whole", "train") + documents(tmp_path / "whole", "valid")
     assert sorted([*chain.from_iterable(dealt), *valid]) == sorted(whole)
+
+
+def test_enough_is_held_out_of_the_first_group(tmp_path, monkeypatch, capsys):
+    """Of which alone documents are held out, so that the default share is that of its text."""
+    monkeypatch.setattr(split_module, "MIN_FILES", 2)
+    monkeypatch.setattr(prepare_module, "estimated_text", lambda sources: 5_400_000)
+    corpus, out = tmp_path / "corpus", tmp_path / "out"
+    corpus.mkdir()
+    for number in range(6):
+        (corpus / f"{number}.txt").write_text(make_text(30, seed=number), "utf-8")
+    assert prepare(corpus, "--out", out, "--vocab-size", 40, "--shards", 3) == 0
+    assert json.loads((out / "manifest.json").read_text())["options"]["valid_fraction"] == 1 / 18
+    held = len(documents(out / "shard-00000", "valid"))
+    assert held < 180 / 18
+    assert f"held out {held} of 180 documents, at random (--valid-fraction 0.0556)" in capsys.readouterr().err
+
+
+def test_the_numbers_of_a_vocabulary_stay_those_that_it_was_given(tmp_path, corpus):
+    """Also where it is read from the folder around shards."""
+    assert prepare(corpus, "--out", tmp_path / "own", *SMALL) == 0
+    given = tmp_path / "given"
+    given.mkdir()
+    for name in ("sentencepiece.bpe.model", "sentencepiece.model"):
+        if (tmp_path / "own" / name).exists():
+            shutil.copy(tmp_path / "own" / name, given / name)
+    lines = [line for line in (tmp_path / "own/dict.txt").read_text("utf-8").splitlines() if not line.startswith("<mask>")]
+    (given / "dict.txt").write_text("\n".join(lines[::-1]) + "\n", "utf-8")
+    assert prepare(corpus, "--out", tmp_path / "shards", *SMALL[2:], "--vocabulary", given, "--shards", 2) == 0
+    assert prepare(corpus, "--out", tmp_path / "again", *SMALL[2:], "--vocabulary", tmp_path / "shards") == 0
+    found = [
+        [line.split(" ")[0] for line in (tmp_path / name / "dict.txt").read_text("utf-8").splitlines()][: len(lines)]
+        for name in ("given", "shards/shard-00000", "again")
+    ]
+    assert found[1] == found[0] == found[2]
 
 
 class Killed(BaseException):

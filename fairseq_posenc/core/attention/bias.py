@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..terms import LowRank, Relative, Terms, first_tokens, precise
+from ..terms import LowRank, Relative, Terms, exact, first_tokens, precise
 from .call import Call, Tile
 from .relative import dense
 
@@ -76,7 +76,8 @@ def _matrix(bias: Relative | LowRank | Tensor, tile: Tile) -> Tensor:
     if isinstance(bias, Relative):
         return dense(bias, tile)
     if isinstance(bias, LowRank):
-        return precise(bias.left[..., i, :]) @ precise(bias.right[..., j, :]).transpose(-1, -2)
+        with exact(bias.left.device):
+            return precise(bias.left[..., i, :]) @ precise(bias.right[..., j, :]).transpose(-1, -2)
     return bias[..., i, j]
 
 

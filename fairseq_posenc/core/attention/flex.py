@@ -86,15 +86,17 @@ def block_mask(mask: Mask, call: Call, window: int | None) -> BlockMask | None:
     ``create_block_mask`` would compute the mask of all pairs first. Here blocks are compared by their least and greatest
     positions and documents, which ascend in a row, so that with a window a few more blocks are visited than need be.
     """
-    reach = call.keys if window is None else min(window, call.keys)
+    longest = max(call.keys, call.queries)
+    reach = longest if window is None else min(window, longest)
     ahead = 0 if mask.causal else reach
     if mask.padding is None and mask.documents is None and min(reach, ahead + call.start) >= call.keys - 1:
         return None
     places = torch.arange(call.keys, device=call.device)
     documents = torch.zeros_like(places)[None] if mask.documents is None else mask.documents
-    of_queries = documents[:, call.start :].int()
+    own = torch.arange(call.queries, device=call.device) + call.start  # negative where a target is longer than the source
+    of_queries = (torch.zeros_like(own)[None] if mask.documents is None else documents[:, call.start :]).int()
     of_keys = (documents if mask.padding is None else documents.masked_fill(mask.padding, call.keys)).int()  # of no document
-    first, last = (places[call.start :] - reach).int(), (places[call.start :] + ahead).int()  # keys that a query sees
+    first, last = (own - reach).int(), (own + ahead).int()  # keys that a query sees
     of_query, of_key = _row_of(of_queries), _row_of(of_keys)
 
     def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:

@@ -35,6 +35,8 @@ class KeyOffset(Scheme):
 
     def join(self, others: Sequence[Terms]) -> None:
         for change in (change for part in others for change in part.transforms):
+            if isinstance(change, Convolution):
+                raise InputError("'key_offset' and another scheme that mixes neighbouring keys have no order: leave one out")
             if isinstance(change, Rotation):
                 if change.turning is None or 2 * change.turning >= self.settings.head_dim:
                     raise InputError(

@@ -16,7 +16,7 @@ from .base import Scheme, Settings, option, register
 
 @register
 class LogN(Scheme):
-    """``q'_i = s_h ln(n_i) q_i``, n_i the number of keys that the query sees; ``--position-log-n`` adds it to any positions.
+    """``q'_i = s_h ln(n_i) q_i``, n_i the number of keys that the query sees; ``--position-log-n`` adds it to others.
 
     n_i counts the tokens of the query's document that are no padding, within the layer's window and, in a decoder, up to i: a
     softmax over more keys is flatter, and larger scores make up for it. The products with queries grow, and biases do not. Alone,

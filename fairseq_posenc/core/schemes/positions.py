@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...base.errors import FieldError, InputError, check_value, suggestion
-from ..terms import Convolution, Rotation, Scale, Terms, Window
+from ..terms import Convolution, Rotation, Scale, Terms, Window, autocasts, exact
 from .base import REGISTRY, GeneralOptions, Scheme, Settings, option_fields, scheme_options
 from .log_n import LogN
 
@@ -217,7 +217,8 @@ class Positions(nn.Module):
 
     def embed(self, window: Window, tokens: Tensor | None) -> Tensor | None:
         """(B or 1, Q, D): the sum of what the schemes add to the word embeddings of the tokens (B, Q), if there are any."""
-        embedded = [scheme.embed(window, tokens) for scheme in self.schemes]
+        with exact(window.device):
+            embedded = [scheme.embed(window, tokens) for scheme in self.schemes]
         parts = [e for e in embedded if e is not None]
         return sum(parts[1:], start=parts[0]) if parts else None
 
@@ -227,7 +228,8 @@ class Positions(nn.Module):
 
     def fixed_terms(self, window: Window) -> list[Terms]:
         """What the schemes have that do not read a layer's input: the terms of every layer, or one for all."""
-        parts = [scheme.layer_terms(window) for scheme in self.schemes if not scheme.reads_input]
+        with exact(window.device):
+            parts = [scheme.layer_terms(window) for scheme in self.schemes if not scheme.reads_input]
         layers = max([1, *map(len, parts)])
         return [self._total([part[layer if len(part) > 1 else 0] for part in parts]) for layer in range(layers)]
 
@@ -311,8 +313,14 @@ class LayerTerms:
         keys = x
         if at_keys is not None and any(scheme.reads_past for scheme in readers):
             (keys,) = at_keys(x)
-        parts = [scheme.input_terms(own, self._window, keys if scheme.reads_past else x) for scheme in readers]
-        return Terms.sum([fixed, *parts], positions.settings.factor)
+        parts = []
+        for scheme in readers:
+            read = keys if scheme.reads_past else x
+            if autocasts(x.device):
+                read = read.to(next(scheme.parameters(), read).dtype)
+            with exact(x.device):
+                parts.append(scheme.input_terms(own, self._window, read))
+        return positions._total([fixed, *parts])
 
     def projected(self, projections: Sequence[Callable[[Terms], Terms]]) -> LayerTerms:
         """The same after each layer's own projection, :meth:`Terms.project`, where there is anything to project."""

@@ -39,6 +39,8 @@ class Reset(Scheme):
     def join(self, others: Sequence[Terms]) -> None:
         if not any(part.biases or part.vectors or part.value_tables or part.gains for part in others):
             raise InputError("'reset' replaces what relates [CLS] to other positions, and no other scheme here relates positions")
+        if any(table.index.cls_rows is None for part in others for table in part.vectors + part.value_tables + part.gains):
+            raise InputError("'reset' needs rows for [CLS] in every table of vectors, and one of another scheme here has none")
         if not any(part.biases for part in others) or any(part.cls_bias is not None for part in others):
             self.cls = None
 

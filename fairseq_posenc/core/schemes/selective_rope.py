@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ...base.errors import FieldError
 from ..terms import Rotation, Terms, Window, precise
@@ -19,7 +20,7 @@ class SelectiveRope(Scheme):
     RoPE with a learned step over each word, as CABLE is ALiBi with one. ``down`` V is (layers, heads, rank, D) and ``up`` U, one
     number for each pair of features, (layers, heads, d/2, rank). U starts at 0, where it is RoPE with θ_c = base^(-2c/d).
 
-    The sums count tokens: ``position_ids`` and ``--position-sampling`` change nothing.
+    The sums begin with each document and count tokens: ``position_ids`` and ``--position-sampling`` change nothing.
     """
 
     name = "selective_rope"
@@ -48,6 +49,10 @@ class SelectiveRope(Scheme):
         row = self.row_of(layer)
         down, up = precise(self.down[row]), precise(self.up[row])
         steps = 1 + torch.einsum("bnd,hrd,hcr->bhnc", precise(x), down, up)
+        sums = steps.cumsum(-2)
+        if window.documents is not None:  # vectors of other schemes are turned by the sums themselves, and not their differences
+            before = window.documents[:, None, :, None].expand(*sums.shape[:2], -1, sums.shape[-1])
+            sums = sums - F.pad(sums, (0, 0, 1, 0)).gather(-2, before)
         pairs = torch.arange(up.shape[1], device=x.device, dtype=steps.dtype)
-        angles = (steps.cumsum(-2) * self.options.base ** (-pairs / len(pairs))).repeat_interleave(2, dim=-1)
+        angles = (sums * self.options.base ** (-pairs / len(pairs))).repeat_interleave(2, dim=-1)
         return Terms(transforms=(Rotation(angles.cos(), angles.sin()),))

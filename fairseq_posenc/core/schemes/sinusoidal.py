@@ -55,7 +55,7 @@ class Sinusoidal(Scheme):
 
     def embed(self, window: Window, tokens: Tensor | None) -> Tensor:
         table = self.of_positions(self._table, window)
-        return (table[None] if window.contiguous else table)[:, window.start :]
+        return (table[None] if table.dim() == 2 else table)[:, window.start :]
 
     def _table(self, positions: Tensor) -> Tensor:
         dim = self.settings.embedding_dim

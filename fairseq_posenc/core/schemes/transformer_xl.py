@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...base.errors import InputError
-from ..terms import Expansion, Relative, RelativeIndex, Rotation, Shift, Terms, Window
+from ..terms import Expansion, Relative, RelativeIndex, Rotation, Scale, Shift, Terms, Window
 from .base import Scheme, Settings, register
 from .sinusoidal import vaswani
 
@@ -41,9 +41,10 @@ class TransformerXL(Scheme):
             nn.init.normal_(parameter, std=0.02)
 
     def join(self, others: Sequence[Terms]) -> None:
-        if self.settings.reset or any(part.gains for part in others):
+        scaled = any(isinstance(change, Scale) for part in others for change in part.transforms)
+        if scaled or self.settings.reset or any(part.gains for part in others):
             raise InputError(
-                "'transformer_xl' adds its positions in two parts, and 'reset', 'm1' and 'm2' would change one of them"
+                "'transformer_xl' adds its positions in two parts, and 'reset', 'm1', 'm2' and log-n would change one of them"
             )
 
     def layer_terms(self, window: Window) -> Sequence[Terms]:

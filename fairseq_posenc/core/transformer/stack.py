@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from ...base.errors import MAX_POSITIONS, FieldError
 from ..attention import Attend, Backend, Call, Mask, choose
-from ..terms import Terms, Window, is_captured
+from ..terms import Terms, Window, autocasts, is_captured
 from .config import EncoderConfig, build_positions
 from .layers import Layer, init_weights, new_norm
 from .sampling import Draws, PositionSampling
@@ -79,8 +79,7 @@ class Stack(nn.Module):
         keys have gone through the terms' transforms already.
         """
         config, device = self.config, x.device
-        autocast = torch.is_autocast_enabled(device.type)
-        dtype = torch.get_autocast_dtype(device.type) if autocast else x.dtype
+        dtype = torch.get_autocast_dtype(device.type) if autocasts(device) else x.dtype
         dropout = config.attention_dropout if self.training else 0.0
         call = Call(device, dtype, config.dim // config.heads, x.shape[1], keys, dropout, weights)
         backend = choose("auto" if weights else self.attention_backend, terms, call)
@@ -95,6 +94,12 @@ class Stack(nn.Module):
         """The number of tokens of the longest sequence; None if any length is possible."""
         limits = [self.positions.max_length, None if self.sampling is None else self.sampling.max_length]
         return min((limit for limit in limits if limit is not None), default=None)
+
+    @property
+    def max_predicted(self) -> int | None:
+        """The number of tokens of the longest sequence whose words are predicted: an enhanced mask decoder has a table, too."""
+        learned = self.config.max_positions if getattr(self.config, "mask_decoder_steps", 0) else self.max_length
+        return min(learned, self.max_length or learned) if learned else None
 
     def windows(self, words: Tensor, mask: Mask, position_ids: Tensor | None) -> tuple[Window, Window]:
         """Return the positions of the words (B, n, …): for what is added to the words, and for the layers' terms.
@@ -115,6 +120,8 @@ class Stack(nn.Module):
         n = words.shape[1]
         if not n:
             raise FieldError("a row needs at least one token")
+        if not words.is_meta and any(parameter.is_meta for parameter in self.positions.parameters()):
+            raise FieldError("the parameters of `positions` are offloaded (device_map), which needs them on the words' device")
         seen: dict[str, Any] = {"padding": mask.padding, "documents": mask.documents, "causal": mask.causal}
         window_at = partial(Window, n, **seen, device=words.device, dtype=words.dtype)
         row, places, first = window_at(), torch.arange(n, device=words.device)[None], None
@@ -125,6 +132,11 @@ class Stack(nn.Module):
             window = window_at(positions=position_ids, span=span_of(position_ids, *words.shape[:2]), first=first)
             return window, window
         sampled = self._sampled(places, row)
+        shorter = first is not None or mask.padding is not None  # the tokens of a document may be fewer than those of the row
+        if shorter and sampled is None and not is_captured() and n > (self.max_predicted or n):
+            places = places if mask.padding is None else places.masked_fill(mask.padding, 0)
+            window = window_at(positions=places, span=int(places.max()) + 1, first=first)
+            return window, window
         if sampled is None and first is None and not is_captured():
             return row, row
         positions, span = (places, n) if sampled is None else sampled

@@ -1,6 +1,6 @@
 """BERT (Devlin et al. 2019), and what types like it have in common: embeddings with token types, and absolute positions."""
 
-import torch
+from torch.nn.functional import pad
 from transformers import PretrainedConfig
 
 from ...base.errors import InputError
@@ -56,8 +56,7 @@ class BertLike(ModelType):
         state[ABSOLUTE] = state[ABSOLUTE][self._unused(config) :]
 
     def before_export(self, state: StateDict, config: PretrainedConfig) -> None:
-        table = state[ABSOLUTE]
-        state[ABSOLUTE] = torch.cat([table.new_zeros(self._unused(config), table.shape[1]), table])
+        state[ABSOLUTE] = pad(state[ABSOLUTE], (0, 0, self._unused(config), 0))
 
 
 @register

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...base.errors import InputError
 from ..checkpoint.state_dict import LONGEST
-from ..models.building import UNLIMITED, max_length
+from ..models.building import UNLIMITED
 from ..models.roberta import PosencRobertaModel
 
 WIDTH = 8  # tokens; lengths in an interval of this width count as similar, so that batches remain random
@@ -37,11 +37,6 @@ class Rows(NamedTuple):
     def width(self) -> int:
         return max(self.filled)
 
-    @property
-    def area(self) -> int:
-        """The number of positions, with padding."""
-        return len(self.filled) * self.width
-
 
 def arrange(lengths: Sequence[int], tokens: int) -> Rows:
     """Put examples of these lengths into rows of ``tokens`` at most, or of the longest example's length.
@@ -61,7 +56,7 @@ def arrange(lengths: Sequence[int], tokens: int) -> Rows:
             rows.filled[row] += lengths[i]
         if rows.width <= limit:
             choices.append(rows)
-    return min(choices, key=lambda rows: (rows.area, rows.width))
+    return min(choices, key=lambda rows: (len(rows.filled) * rows.width, rows.width))  # positions, with padding
 
 
 def pack(examples: Tensor, lengths: Tensor, tokens: int, pad: int) -> dict[str, Any]:
@@ -129,7 +124,7 @@ class PackingTask(FairseqTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
         model = super().build_model(cfg, from_checkpoint)
         if isinstance(model, PosencRobertaModel):
-            self._max_length = max_length(model.encoder.sentence_encoder)
+            self._max_length = model.encoder.sentence_encoder.max_length or UNLIMITED
         if (tokens := self.cfg.pack_examples) > self._max_length:
             raise InputError(f"{FLAG} {tokens}: the model has {self._max_length} positions, and a row cannot have more tokens")
         return model

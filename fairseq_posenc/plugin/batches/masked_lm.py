@@ -12,6 +12,7 @@ import copy
 import logging
 import threading
 import zlib
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +32,7 @@ from ...base.patching import replaced
 from ...text.vocabulary import Vocabulary, words
 from .mask_schedule import share, thinned
 
+Starts = Callable[[Tensor], Tensor]
 VALIDATION_SEED = 1
 VALID, PERMUTED = "valid", "permuted"
 CORRECT = "correct"
@@ -85,16 +87,25 @@ class PermutedDataset(BaseWrapperDataset):
     Args:
         dataset: the inputs.
         targets: which have padding where nothing is predicted.
-        pad: the number of padding.
+        symbols: the vocabulary.
+        starts: returns where the documents of rows (B, n) begin, which words then do not leave, and whose ``</s>`` stay; or None.
     """
 
-    def __init__(self, dataset: FairseqDataset, targets: FairseqDataset, pad: int) -> None:
+    def __init__(self, dataset: FairseqDataset, targets: FairseqDataset, symbols: Dictionary, starts: Starts | None) -> None:
         super().__init__(dataset)
-        self._targets, self._pad = targets, pad
+        self._targets, self._symbols, self._starts = targets, symbols, starts
 
     def __getitem__(self, index: int) -> Tensor:
-        inputs, visible = self.dataset[index].clone(), (self._targets[index] == self._pad).nonzero().flatten()[1:]
-        inputs[visible] = inputs[visible[np.random.RandomState(index).permutation(len(visible))]]
+        inputs, targets = self.dataset[index].clone(), self._targets[index]
+        hidden = targets != self._symbols.pad()
+        visible = (~hidden).nonzero().flatten()[1:]
+        order = np.random.RandomState(index).permutation(len(visible))
+        if self._starts is not None:
+            fixed = (inputs == self._symbols.bos()) | (inputs == self._symbols.eos())
+            visible = visible[~fixed[visible]]
+            documents = self._starts(torch.where(hidden, targets, inputs)[None])[0, visible]
+            order = np.lexsort((np.random.RandomState(index).permutation(len(visible)), documents))
+        inputs[visible] = inputs[visible[order]]
         return inputs
 
 
@@ -134,7 +145,8 @@ class FastMaskTokensDataset(MaskTokensDataset):
         return last[1]
 
     def _draw(self, index: int) -> Tensor:
-        item, draw = self.dataset[index].numpy(), self._generator
+        with GLOBAL_GENERATOR:  # which --shorten-method random_crop seeds
+            item, draw = self.dataset[index].numpy(), self._generator
         if self.mask_idx in item:
             raise InputError(f"sample {index} of the data-bin contains <mask>, which only the task may insert: prepare it again")
         draw.seed(int(hash((self.seed, self.epoch, index)) % 1e6))  # as fairseq's numpy_seed
@@ -174,6 +186,7 @@ class ComparableMaskedLMTask(MaskedLMTask):
 
     args = property(lambda self: self.cfg)  # fairseq's --mask-whole-words reads the options there
     predicts_next = False  # whether the model has --masked-next-token
+    document_starts: Starts | None = None  # (B, n) -> (B, n), of a task whose tokens attend within documents
     _thinned = (-1, 0)  # the last update whose batches have lost masks, and how many of them
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
@@ -204,7 +217,7 @@ class ComparableMaskedLMTask(MaskedLMTask):
             columns[name].dataset = FirstTokenDataset(columns[name].dataset, token)
         if split == PERMUTED:
             inputs, targets = columns["net_input.src_tokens"], columns["target"]
-            inputs.dataset = PermutedDataset(inputs.dataset, targets.dataset, self.dictionary.pad())
+            inputs.dataset = PermutedDataset(inputs.dataset, targets.dataset, self.dictionary, self.document_starts)
 
     def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
         counts = self.dictionary.count

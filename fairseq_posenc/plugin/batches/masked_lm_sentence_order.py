@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq import metrics
-from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.criterions.masked_lm import MaskedLmLoss
+from fairseq.criterions import register_criterion
+from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.data import FairseqDataset, ListDataset, RawLabelDataset
-from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import register_task
 from torch import Tensor
@@ -89,8 +88,8 @@ class MaskedLMSentenceOrder(ComparableMaskedLMTask):
         return self._halves
 
 
-@register_criterion("masked_lm_sentence_order", dataclass=FairseqDataclass)
-class MaskedLMSentenceOrderCriterion(FairseqCriterion):
+@register_criterion("masked_lm_sentence_order", dataclass=MaskedLmConfig)
+class MaskedLMSentenceOrderCriterion(MaskedLmLoss):
     """The mean cross-entropy of the masked words and that of the order, added up (Lan et al. 2020).
 
     ``loss`` and ``ppl`` are logged of the words alone, as by ``masked_lm``; ``order_loss`` is in bits per pair.
@@ -124,7 +123,3 @@ class MaskedLMSentenceOrderCriterion(FairseqCriterion):
         # Without pairs, these are not a number, and weigh nothing in an average.
         metrics.log_scalar("order_loss", order_loss / pairs / math.log(2), pairs, round=3)
         metrics.log_scalar("order_accuracy", 100.0 * correct / pairs, pairs, round=1)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        return True

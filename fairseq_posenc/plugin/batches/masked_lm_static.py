@@ -7,6 +7,7 @@ rows are of whole documents (:mod:`.row_packing`).
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from ...base.errors import InputError
 from ...core.terms import starts_of
 from ..models.building import ONE_SHAPE
 from .mask_schedule import ScheduledMaskedLMConfig
-from .masked_lm import CORRECT, FEW, ComparableMaskedLMTask, correct, report_found
+from .masked_lm import CORRECT, FEW, ComparableMaskedLMTask, Starts, correct, report_found
 from .row_packing import DocumentsDataset, PackedDocumentsDataset
 
 WIDTH = 8  # positions; the size of tensor cores' tiles
@@ -52,6 +53,7 @@ class FixedShapeDataset(BaseWrapperDataset):
     Args:
         dataset: the samples, as :class:`MaskedLMTask` makes them.
         predicts_next: whether the model has ``--masked-next-token``, and the first token of a document is not predicted.
+        starts: returns where documents begin, (B, n) of tokens (B, n); None where tokens attend to the whole row.
 
     Attributes:
         rows: B, rows per batch; 0 for as many as there are samples.
@@ -59,10 +61,16 @@ class FixedShapeDataset(BaseWrapperDataset):
 
     rows = 0
 
-    def __init__(self, dataset: FairseqDataset, dictionary: Dictionary, cfg: StaticMaskedLMConfig, predicts_next: bool) -> None:
+    def __init__(
+        self,
+        dataset: FairseqDataset,
+        dictionary: Dictionary,
+        cfg: StaticMaskedLMConfig,
+        predicts_next: bool,
+        starts: Starts | None,
+    ) -> None:
         super().__init__(dataset)
-        self._dictionary, self._tokens, self._packed = dictionary, cfg.tokens_per_sample, cfg.pack_documents
-        self._documents = cfg.document_mask or cfg.pack_documents
+        self._dictionary, self._tokens, self._starts = dictionary, cfg.tokens_per_sample, starts
         self._from_second = cfg.pack_documents or (cfg.document_mask and predicts_next)
         self._masked = int(cfg.mask_prob * self._tokens) + 1  # expected per row at most; the share is rounded by chance
 
@@ -82,10 +90,9 @@ class FixedShapeDataset(BaseWrapperDataset):
         mask: dict[str, Tensor] = {}
         if padding.any():
             mask["padding"] = padding
-        bos, eos = self._dictionary.bos(), self._dictionary.eos()
         unmasked = torch.where(target == pad, tokens, target)
-        if self._documents:
-            mask["documents"] = starts_of(unmasked == bos) if self._packed else document_starts(unmasked, bos, eos)
+        if self._starts is not None:
+            mask["documents"] = self._starts(unmasked)
         if self._from_second:  # <s>, as the first token of a packed document, would be a larger share of shorter documents
             first = mask["documents"] == torch.arange(self._tokens)
             tokens, target = torch.where(first, unmasked, tokens), target.masked_fill(first, pad)
@@ -117,9 +124,22 @@ def document_starts(tokens: Tensor, bos: int, eos: int) -> Tensor:
     return starts_of(F.pad(empty[:, :-1], (2, 0)))
 
 
+def packed_starts(tokens: Tensor, bos: int) -> Tensor:
+    """Return the same where each document begins with ``<s>``."""
+    return starts_of(tokens == bos)
+
+
 @register_task(ONE_SHAPE, dataclass=StaticMaskedLMConfig)
 class StaticMaskedLMTask(ComparableMaskedLMTask):
     """Trains ``masked_lm`` in batches of one shape, to which every batch is filled up."""
+
+    @property
+    def document_starts(self) -> Starts | None:  # type: ignore[override]
+        """What returns the starts of documents in rows, (B, n) of tokens (B, n), where tokens attend within documents."""
+        bos, eos = self.source_dictionary.bos(), self.source_dictionary.eos()
+        if self.cfg.pack_documents:
+            return partial(packed_starts, bos=bos)
+        return partial(document_starts, bos=bos, eos=eos) if self.cfg.document_mask else None
 
     def _load_dataset_split(self, split: str, epoch: int, combine: bool) -> FairseqDataset:
         packed, symbols, tokens = self.cfg.pack_documents, self.dictionary, self.cfg.tokens_per_sample
@@ -144,11 +164,12 @@ class StaticMaskedLMTask(ComparableMaskedLMTask):
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         super().load_dataset(split, epoch, combine, **kwargs)
-        self.datasets[split] = FixedShapeDataset(self.datasets[split], self.source_dictionary, self.cfg, self.predicts_next)
+        options = self.cfg, self.predicts_next, self.document_starts
+        self.datasets[split] = FixedShapeDataset(self.datasets[split], self.source_dictionary, *options)
 
     def get_batch_iterator(self, dataset: FixedShapeDataset, **options: Any) -> EpochBatchIterator:
-        rows, multiple = options["max_sentences"], options["required_batch_size_multiple"]
-        dataset.rows = rows - rows % multiple or rows  # as fairseq makes batches
+        rows, multiple = options["max_sentences"] or 0, options["required_batch_size_multiple"]
+        dataset.rows = rows and (rows - rows % multiple or rows)  # as fairseq makes batches
         return super().get_batch_iterator(dataset, **options)
 
 

@@ -95,7 +95,6 @@ class SquadTask(PackingTask):
                 f"{path}.spans.npy does not hold three places in each of the {len(windows)} windows: it is damaged, or the files "
                 "are not of one preparation. Remove the folder and prepare it again."
             )
-        spans = spans.astype(np.int64)
         nested = NestedDictionaryDataset(
             {
                 "id": IdDataset(),
@@ -103,7 +102,7 @@ class SquadTask(PackingTask):
                     "src_tokens": RightPadDataset(windows, pad_idx=self.dictionary.pad()),
                     "src_lengths": NumelDataset(windows, reduce=False),
                 },
-                "target": BaseWrapperDataset(spans),
+                "target": BaseWrapperDataset(spans.astype(np.int64)),
                 "nsentences": NumSamplesDataset(),
                 "ntokens": NumelDataset(windows, reduce=True),
             },

@@ -76,6 +76,7 @@ class Checkpoint:
         config: the config of the encoder, also of a model of translation, or of a language model's decoder.
         positions: the expression of its positions.
         max_length: tokens of the longest sequence that the model takes: the rows of its table of positions, or almost any number.
+        max_predicted: of the longest in which it predicts words, by the table of an enhanced mask decoder, too.
         inductive: whether its positions take longer texts than those of its training.
         updates: the number of updates of its training; None if the file does not record it.
         task_state, extra_state: what the task and the trainer have saved.
@@ -134,6 +135,7 @@ class Checkpoint:
         self.config: EncoderConfig = core.config
         self.positions: str = core.positions.expression
         self.max_length, self.inductive = core.max_length or UNLIMITED, core.positions.inductive
+        self.max_predicted = core.max_predicted or UNLIMITED
         history = self._content.get("optimizer_history")
         self.updates: int | None = history[-1].get("num_updates") if history else None
         self.task_state: dict[str, Any] = self._content.get("task_state") or {}

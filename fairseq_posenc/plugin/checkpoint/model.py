@@ -25,19 +25,14 @@ class EncoderModel(nn.Module):
     encoder: Any  # with the modules ``sentence_encoder`` and ``lm_head``
 
     def __init__(
-        self,
-        config: EncoderConfig,
-        spans: bool = False,
-        tied: bool = True,
-        classes: Mapping[str, tuple[int, int]] | None = None,
-        activation: str = "tanh",
+        self, config: EncoderConfig, spans: bool, tied: bool, classes: Mapping[str, tuple[int, int]], activation: str
     ) -> None:
         super().__init__()
         self.encoder = nn.Module()
         encoder = self.encoder.sentence_encoder = Encoder(config)
         weight: Any = encoder.embed_tokens.weight if tied else None
         self.encoder.lm_head = SpanHead(config.dim) if spans else RobertaHead(config, weight)
-        heads = {name: ClassificationHead(config.dim, *sizes, activation) for name, sizes in (classes or {}).items()}
+        heads = {name: ClassificationHead(config.dim, *sizes, activation) for name, sizes in classes.items()}
         self.classification_heads = nn.ModuleDict(heads)
 
     def forward(self, tokens: Tensor, masked_tokens: Tensor | None = None, head: str | None = None) -> Tensor:

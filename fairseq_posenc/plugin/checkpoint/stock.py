@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
-import torch
+from torch.nn.functional import pad
 
 from ...base.errors import InputError
 from ...core.families import ROBERTA
@@ -53,8 +53,7 @@ def to_stock(state: StateDict, padding_idx: int = 1) -> StateDict:
     stock = {}
     for name, value in state.items():
         if name.endswith(OUR_TABLE):
-            unused = value.new_zeros(padding_idx + 1, value.shape[1])
-            name, value = name.replace(OUR_TABLE, STOCK_TABLE), torch.cat([unused, value])
+            name, value = name.replace(OUR_TABLE, STOCK_TABLE), pad(value, (0, 0, padding_idx + 1, 0))
             stock[name.replace("embed_positions.weight", "version")] = value.new_tensor([3.0])
         elif ".positions." in name:
             same = ROBERTA.architecture("absolute")

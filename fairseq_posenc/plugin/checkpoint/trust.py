@@ -11,8 +11,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from importlib import import_module
-from importlib.util import find_spec
+from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -98,7 +97,7 @@ def import_user_dir(path: str | None) -> None:
         return
     if not (folder := Path(path).resolve()).is_dir() or "." in folder.name:
         raise InputError(f"--user-dir {path}: there is no such folder, or its name has a dot")
-    found = find_spec(folder.name)
+    found = util.find_spec(folder.name)
     if found is not None and folder not in {Path(place).resolve() for place in found.submodule_search_locations or ()}:
         raise InputError(f"--user-dir {path}: another module is called {folder.name}: rename the folder")
     if has_fairseq():

@@ -5,7 +5,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 from fairseq import options
@@ -17,7 +17,8 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ...base.errors import InputError, first_line, flag_fault, flag_value
+from ...base.commands import Parser
+from ...base.errors import InputError, first_line, flag_value
 from ...core.families import ROBERTA
 from ...core.schemes import Positions, option_fields
 from ...core.transformer import EncoderConfig, Stack, build_positions
@@ -45,12 +46,8 @@ def parse(arguments: Sequence[str]) -> DictConfig:
     Raises:
         InputError: fairseq-train rejects the arguments; names them.
     """
-
-    def refuse(message: str) -> NoReturn:
-        raise InputError(flag_fault(message, parser._option_string_actions))
-
     parser = options.get_training_parser()
-    parser.error = refuse  # rather than print all of fairseq's flags and exit
+    parser.error = lambda message: Parser.error(parser, message)  # rather than print all of fairseq's flags and exit
     try:
         return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*user_dir(), *arguments]))
     except ValueError as error:  # fairseq's own of flags that exclude each other
@@ -201,11 +198,6 @@ def summary(model: BaseFairseqModel, core: Stack, tokens_per_sample: int | None 
     counts = [sum(parameter.numel() for parameter in part) for part in (positional, model.parameters())]
     counted = f"{counts[0]:,} positional of {counts[1]:,} parameters"
     return f"positions {positions.expression} ({options}); {samples}{length}; {counted}"
-
-
-def max_length(core: Stack) -> int:
-    """Tokens of the longest sequence that an encoder or a decoder takes."""
-    return core.max_length or UNLIMITED
 
 
 class AnyLength:

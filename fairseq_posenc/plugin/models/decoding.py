@@ -7,8 +7,8 @@ from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
 from ...core.transformer import Cache, Decoder, DecoderConfig
-from ..options.option_set import field_errors_as_flags
-from .building import AnyLength, PosencModel, max_length
+from ..options.option_set import UNLIMITED, field_errors_as_flags
+from .building import AnyLength, PosencModel
 
 CACHE = "cache"  # its name in fairseq's dictionary of incremental states
 
@@ -69,4 +69,4 @@ class PosencGenerator(PosencModel):
 
     def max_decoder_positions(self) -> int:
         """Return the length at which generation ends at the latest: that of a table of positions."""
-        return max_length(self.decoder)
+        return self.decoder.max_length or UNLIMITED

@@ -12,7 +12,6 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field, make_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -63,11 +62,11 @@ def _optional(type_: Any, help_: str, affects_output: bool = True) -> Any:
         type_: its type, or the list of its values.
         affects_output: whether its value changes what the parameters compute.
     """
-    return type_, field(default=None, metadata={"help": help_, "affects_output": affects_output})
+    return type_, dataclasses.field(default=None, metadata={"help": help_, "affects_output": affects_output})
 
 
 def _flag(help_: str, affects_output: bool = True) -> Any:
-    return bool, field(default=False, metadata={"help": help_, "affects_output": affects_output})
+    return bool, dataclasses.field(default=False, metadata={"help": help_, "affects_output": affects_output})
 
 
 def _of_core(name: str, option: str) -> Any:
@@ -155,7 +154,7 @@ class OptionSet:
         for name, (kind, described) in self.fields().items():
             kind = ChoiceEnum(kind) if isinstance(kind, list) else kind
             declared.append((name, Optional[kind] if described.default is None else kind, described))
-        return make_dataclass("ModelConfig", declared, bases=(FairseqDataclass,))
+        return dataclasses.make_dataclass("ModelConfig", declared, bases=(FairseqDataclass,))
 
     def add_to(self, parser: argparse.ArgumentParser) -> None:
         """Declare the command-line flags of all options, without defaults, and the opposites of the core's, without help."""

@@ -17,8 +17,7 @@ from fairseq.trainer import Trainer
 
 from ...base.files import atomic_write, require_writable
 from ...base.patching import ModuleProxy, wrap
-from ..checkpoint import loading, stock
-from ..checkpoint.reading import load_models, load_to_cpu
+from ..checkpoint import checkpoint_file, loading, reading, stock
 from ..checkpoint.state_dict import LEARNING_RATES, override, require_same_groups
 from ..run import resume
 
@@ -61,8 +60,7 @@ def write_atomically() -> None:
     """
 
     def atomic_save(obj, filename, async_write=False):
-        with atomic_write(filename, "wb") as stream:
-            torch.save(obj, stream)
+        checkpoint_file.write(filename, obj)
 
     def verify(save_dir):
         require_writable(Path(save_dir))
@@ -83,8 +81,8 @@ def check_what_files_name() -> None:
 
     Can be removed when fairseq evaluates nothing from a checkpoint's configuration.
     """
-    wrap(checkpoint_utils, "load_model_ensemble_and_task")(load_models)
-    wrap(checkpoint_utils, "load_checkpoint_to_cpu")(load_to_cpu)
+    wrap(checkpoint_utils, "load_model_ensemble_and_task")(reading.load_models)
+    wrap(checkpoint_utils, "load_checkpoint_to_cpu")(reading.load_to_cpu)
 
 
 def resume_the_same_model() -> None:

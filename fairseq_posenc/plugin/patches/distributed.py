@@ -7,7 +7,7 @@ from fairseq.distributed import utils
 from fairseq.models import distributed_fairseq_model
 
 from ...base.patching import wrap
-from ..processes.group import without_gpus
+from ..processes.group import gather, without_gpus
 
 
 def gloo_without_gpus() -> None:
@@ -42,10 +42,8 @@ def gather_objects_without_gpus() -> None:
     """
 
     @wrap(utils, "all_gather_list")
-    def gather(all_gather_list, data, group=None, max_size=16384):
+    def gather_objects(all_gather_list, data, group=None, max_size=16384):
         group = utils.get_global_group() if group is None else group
         if torch.distributed.get_backend(group) != "gloo":
             return all_gather_list(data, group, max_size)
-        gathered = [None] * utils.get_world_size(group)
-        torch.distributed.all_gather_object(gathered, data, group=group)
-        return gathered
+        return gather(data, group)

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ...base.patching import replaced
+
 
 @contextmanager
 def importable() -> Iterator[None]:
@@ -42,8 +44,5 @@ def dataclasses_as_defaults() -> Iterator[None]:
             made.__hash__ = object.__hash__
         return made
 
-    dataclasses.dataclass = dataclass
-    try:
+    with replaced(vars(dataclasses), dataclass=dataclass):
         yield
-    finally:
-        dataclasses.dataclass = original

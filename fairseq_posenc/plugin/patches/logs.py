@@ -87,8 +87,9 @@ def accuracy_of_masked_words() -> None:
 
     def reduce(logging_outputs):
         reduce_metrics(logging_outputs)
-        if all(CORRECT in log for log in logging_outputs):
-            right, size = (sum(log[name] for log in logging_outputs) for name in (CORRECT, "sample_size"))
+        logs = [log for log in logging_outputs if log]  # of processes whose last batch of validation is not empty
+        if logs and all(CORRECT in log for log in logs):
+            right, size = (sum(log[name] for log in logs) for name in (CORRECT, "sample_size"))
             metrics.log_scalar("accuracy", 100.0 * right / size, size, round=1)
 
     criterion.reduce_metrics = staticmethod(reduce)

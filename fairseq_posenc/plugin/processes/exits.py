@@ -36,12 +36,6 @@ def leave_process_group() -> None:
         distributed.destroy_process_group()
 
 
-def exit_together(status: int) -> NoReturn:
-    """Exit when all processes do: a launcher ends all of them as soon as one has ended, even the one that prints the reason."""
-    leave_process_group()
-    sys.exit(status)
-
-
 def reason_for_user(error: Exception) -> str | None:
     """Return what the user can change, in one sentence; None if the error is a fault of the program."""
     if isinstance(error, MissingMandatoryValue):

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -42,8 +42,7 @@ request = Request()
 
 def share_request(aggregate: Callable, trainer: Any, logging_outputs: Any, *extra_stats_to_sum: Any, ignore: bool = False) -> Any:
     """Share a request to any process with all of them, by one more number in the sums that fairseq takes at every update."""
-    outputs, sums = aggregate(trainer, logging_outputs, *extra_stats_to_sum, float(request.here), ignore=ignore)
-    *sums, requests = sums
+    outputs, (*sums, requests) = aggregate(trainer, logging_outputs, *extra_stats_to_sum, float(request.here), ignore=ignore)
     request.everywhere = float(requests)  # fairseq waits for these sums here anyway
     return outputs, sums
 
@@ -77,11 +76,9 @@ def save_and_stop(validate_and_save: Callable) -> Callable:
     return validate_save_and_stop
 
 
-@contextmanager
-def listening() -> Iterator[None]:
+def listening() -> AbstractContextManager[None]:
     """In this context, the signal is a request to this process, as it was while :func:`forward` handled it."""
-    with handling(_note, replaces=(signal.SIG_DFL, forward)):
-        yield
+    return handling(_note, replaces=(signal.SIG_DFL, forward))
 
 
 @contextmanager

@@ -26,10 +26,10 @@ def from_first_process(value: Any) -> Any:
     return values[0]
 
 
-def gather(value: Any) -> list[Any]:
-    """Return the values of all processes; without a process group, that of this process alone."""
+def gather(value: Any, group: Any = None) -> list[Any]:
+    """Return the values of all processes, or those of a group; without a process group, that of this process alone."""
     if not torch.distributed.is_initialized():
         return [value]
-    values = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(values, value)
+    values = [None] * torch.distributed.get_world_size(group)
+    torch.distributed.all_gather_object(values, value, group)
     return values

@@ -61,18 +61,18 @@ def have_ended(pids: list[int]) -> bool:
     return bool(ended)
 
 
+def _of_process(pid: int, file: str) -> str:
+    """Return the content of a file about a process; empty if the process has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
 def _parent(pid: int) -> int | None:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return int(status.rpartition(")")[2].split()[1])
+    status = _of_process(pid, "stat")
+    return int(status.rpartition(")")[2].split()[1]) if status else None
 
 
 def _is_launcher(pid: int) -> bool:
-    try:
-        arguments = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")[:5]
-    except OSError:
-        return False
-    names = [Path(argument).name for argument in arguments]
+    names = [Path(argument).name for argument in _of_process(pid, "cmdline").split("\0")[:5]]
     return not NAMES.isdisjoint(names[:1] if not names[0].startswith("python") else names)

@@ -21,6 +21,7 @@ from ..optim.settings import pair
 from ..options.architectures import is_ours, require_architecture
 from .hydra_job import job_number
 
+SHARE = ("a number from 0 to 1 is needed", lambda number: 0 <= number <= 1)
 BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # for fairseq's options
     **dict.fromkeys(
         ("dataset.batch_size", "dataset.batch_size_valid", "dataset.max_tokens", "dataset.max_tokens_valid",
@@ -34,14 +35,10 @@ BOUNDS: dict[str, tuple[str, Callable[[float], bool]]] = {  # for fairseq's opti
         ("at least 0 is needed, and finite", lambda number: 0 <= number < math.inf),
     ),
     "common.seed": ("a number from 0 to 2^32 - 1 is needed, as NumPy takes it", lambda number: 0 <= number < 1 << 32),
-    **dict.fromkeys(
-        ("task.random_token_prob", "task.leave_unmasked_prob"),
-        ("a number from 0 to 1 is needed", lambda number: 0 <= number <= 1),
-    ),
+    **dict.fromkeys(("task.random_token_prob", "task.leave_unmasked_prob"), SHARE),
     "task.mask_prob": ("a number between 0 and 1 is needed", lambda number: 0 < number < 1),
 }  # fmt: skip
 ANY_NUMBER = ("a number is needed", lambda number: not math.isnan(number))
-DROPOUT = ("a number from 0 to 1 is needed", lambda number: 0 <= number <= 1)
 
 
 def import_user_dir(cfg: Any) -> None:
@@ -62,7 +59,7 @@ def check_number_ranges(cfg: Any) -> None:
     ``--batch-size 0`` makes the whole data set one batch, and others end in unrelated errors, or in a model of NaN.
     """
     for path, number in _numbers(cfg):
-        needed, fits = BOUNDS.get(path) or (DROPOUT if path.endswith("dropout") else ANY_NUMBER)
+        needed, fits = BOUNDS.get(path) or (SHARE if path.endswith("dropout") else ANY_NUMBER)
         if not fits(number):
             raise InputError(f"{flag_of(path.partition('.')[2])} {number}: {needed}")
 

@@ -22,10 +22,9 @@ from fairseq.trainer import Trainer
 from ...base.errors import InputError
 from ...base.patching import replaced
 from ..batches import batch_warmup
-from ..optim import muon
-from ..optim.fused_adam import NAME as FUSED_ADAM
+from ..optim import fused_adam, muon
 from ..processes import graceful_stop, interrupts, launchers
-from ..processes.exits import INTERRUPTED, REFUSED, exit_together, leave_process_group, reason_for_user, refuse
+from ..processes.exits import INTERRUPTED, REFUSED, leave_process_group, reason_for_user, refuse
 from ..processes.group import free_port, without_gpus
 from . import checks, hydra_job, no_decay, readers, refusals, session, training_log
 from .non_blocking_trainer import NonBlockingTrainer
@@ -191,13 +190,14 @@ def stop_on_signal(run: ProgramRun) -> Iterator[None]:
     with graceful_stop.listening(), replaced(run.module, validate_and_save=validate_and_save):
         yield
     if graceful_stop.request.granted:
-        exit_together(graceful_stop.STOPPED)
+        leave_process_group()  # in all processes: a launcher ends the others as soon as one has ended
+        sys.exit(graceful_stop.STOPPED)
 
 
 @contextmanager
 def choose_trainer(run: ProgramRun) -> Iterator[None]:
     """Train with the trainer that the optimizer or DeepSpeed needs, unless training is complete, and log more of it."""
-    fused = getattr(run.cfg.optimizer, "_name", None) == FUSED_ADAM
+    fused = getattr(run.cfg.optimizer, "_name", None) == fused_adam.NAME
     trainer = run.trainer or (NonBlockingTrainer if fused else run.module["Trainer"])
     train = batch_warmup.with_growing_batches(run.module, run.module["train"])
     speed = training_log.Speed(run.cfg.optimization.max_update)
@@ -211,6 +211,8 @@ def choose_trainer(run: ProgramRun) -> Iterator[None]:
 def mark_parameters(init: Callable, trainer: Trainer, *args: Any, **kwargs: Any) -> None:
     """Make a trainer, and mark the parameters for Muon and those that do not decay: fairseq tells optimizers no names."""
     init(trainer, *args, **kwargs)
+    if any(getattr(trainer.cfg.model, f"{side}_layerdrop", 0) for side in ("encoder", "decoder")):
+        trainer.cfg.distributed_training.find_unused_parameters = True  # a layer that is left out has no gradients
     if trainer.cfg.optimizer._name == muon.NAME:
         muon.mark_matrices(trainer._model)
     no_decay.mark(trainer._model, no_decay.kinds_of(trainer.cfg))

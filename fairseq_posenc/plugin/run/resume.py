@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
 from fairseq.models.roberta import RobertaModel
@@ -18,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from ...base.errors import InputError, first_line, flag_of
+from ...base.patching import replaced
 from ...text.vocabulary import VOCABULARY, differing, fingerprint
 from ..checkpoint.checkpoint_file import no_checkpoint, optimizer_state_of, peek
 from ..checkpoint.state_dict import FORMAT, FORMAT_KEY, misfit
@@ -144,7 +146,9 @@ def load_checkpoint(
         refusal, different = from_first_process(_faults(filename, trainer, reset_optimizer, reset_meters))
         if refusal is not None:
             raise InputError(refusal)
-        state = load(trainer, *arguments)
+        reads = {"load_checkpoint_to_cpu": with_average(checkpoint_utils.load_checkpoint_to_cpu)}
+        with replaced(vars(checkpoint_utils), **reads if trainer.cfg.ema.store_ema else {}):
+            state = load(trainer, *arguments)
         if different:  # which --finetune-from-model allows
             logger.warning(f"the weights of {filename} are of another model: {'; '.join(different)}")
         return state
@@ -162,6 +166,17 @@ def load_checkpoint(
         raise InputError(
             f"{filename} does not fit the model to be trained: {reason}. Give the same sizes; {NEW_POSITIONS}"
         ) from error
+
+
+def with_average(read: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Let the averages of ``--store-ema`` begin with the weights of a checkpoint without them: fairseq has deleted these."""
+
+    def read_with_average(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        state = read(*args, **kwargs)
+        state["extra_state"].setdefault("ema", state["model"])
+        return state
+
+    return read_with_average
 
 
 def _faults(filename: str, trainer: Trainer, reset_optimizer: bool, reset_meters: bool) -> tuple[str | None, list[str]]:

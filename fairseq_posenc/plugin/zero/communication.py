@@ -26,8 +26,7 @@ def rank_from_slurm(environment: MutableMapping[str, str]) -> None:
 
 def world_of_one(environment: MutableMapping[str, str]) -> None:
     """Describe a single process as a world, since the engine communicates even with itself."""
-    world = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
-    environment.update(world)
+    environment.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="localhost", MASTER_PORT=str(free_port()))
 
 
 def limit_waiting(seconds: float) -> None:

@@ -59,14 +59,13 @@ def write(source: Path, out: Path, overwrite: bool = False) -> int:
     """
     from ..checkpoint import checkpoint_file
     from . import sharded_checkpoint
-    from .sharded_checkpoint import Shards
 
     if sharded_checkpoint.is_sharded(checkpoint_file.peek(out).get("last_optimizer_state")):
         raise InputError(f"--out {out} is itself a sharded checkpoint, from which training continues; name another file")
     ownership.require_free(out, "--out", overwrite)
     ownership.require_apart(out, [("the folder of shards", source.parent / sharded_checkpoint.FOLDER)])
     state = checkpoint_file.load(source)
-    shards = Shards.of(state.pop("last_optimizer_state", None))
+    shards = sharded_checkpoint.Shards.of(state.pop("last_optimizer_state", None))
     if shards is None:
         raise InputError(f"{source} is a plain checkpoint already, which fairseq reads.")
     master = sharded_checkpoint.master_weights(shards, source.parent, state["model"].keys())

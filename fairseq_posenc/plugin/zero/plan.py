@@ -27,7 +27,6 @@ from ...base.errors import InputError, suggestion
 from ...core.families import FAMILIES, ROBERTA, expression_of
 from ..processes.gpus import GPUS
 from . import zero_config
-from .zero_config import ZeroConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -183,17 +182,13 @@ class Memory(NamedTuple):
     host: float
 
     @property
-    def states(self) -> float:
-        """What is kept between steps."""
-        return self.parameters + self.optimizer
-
-    @property
     def peak(self) -> float:
         """The maximum over a step."""
-        return max(self.start, self.states + self.gradients + max(self.activations + self.buffers, self.step))
+        kept = self.parameters + self.optimizer + self.gradients
+        return max(self.start, kept + max(self.activations + self.buffers, self.step))
 
 
-def memory(parameters: int, zero: ZeroConfig, gpus: int, precision: str, activations: float) -> Memory:
+def memory(parameters: int, zero: zero_config.ZeroConfig, gpus: int, precision: str, activations: float) -> Memory:
     """Return the memory with Adam, after Rajbhandari et al. 2020, §3 and 5.
 
     Per parameter: 2 bytes (4 in fp32) for itself and for its gradient; 4 for the float32 master copy and 8 for Adam's two
@@ -231,7 +226,7 @@ def memory(parameters: int, zero: ZeroConfig, gpus: int, precision: str, activat
     )
 
 
-def report(options: Options, parameters: int, activations: int, zero: ZeroConfig) -> str:
+def report(options: Options, parameters: int, activations: int, zero: zero_config.ZeroConfig) -> str:
     """Return the plan as text."""
     needed = memory(parameters, zero, options.gpus, options.precision, activations)
     fits = "fits" if needed.peak < options.gpu_memory * GB else "does NOT fit"

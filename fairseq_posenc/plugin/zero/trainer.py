@@ -20,7 +20,6 @@ from ..checkpoint.checkpoint_file import optimizer_state_of, peek
 from ..processes.group import from_first_process, gather
 from . import sharded_checkpoint
 from .optimizer import EngineOptimizer
-from .sharded_checkpoint import Shards
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +140,7 @@ class DeepSpeedTrainer(Trainer):
         return super().load_checkpoint(filename, reset_optimizer, *args, **kwargs)
 
     def _load_shards(self, state: dict[str, Any]) -> None:
-        shards = Shards.of(state)
+        shards = sharded_checkpoint.Shards.of(state)
         assert shards is not None  # as load_checkpoint has seen
         if shards.optimizer != self.cfg.optimizer._name:
             raise InputError(

@@ -19,8 +19,7 @@ were it the first. In case a) the scores begin with both, the vectors' own effec
 from __future__ import annotations
 
 import copy
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +59,7 @@ def main(options: Options) -> None:
     from ...huggingface.new_positions import convert
     from ...huggingface.source_models import of_checkpoint
     from ...plugin.checkpoint.checkpoint import Checkpoint
+    from .embeddings import inseparable
 
     model, kernels = options.model, options.kernels
     require_free(model, options.out, options.overwrite)
@@ -72,7 +72,9 @@ def main(options: Options) -> None:
     if source.config.positions != "absolute":
         raise InputError(f"{model} has the positions {source.config.positions}, and TISA is fitted to learned absolute positions")
     terms = [*([] if options.replace else ["absolute"]), *(["tisa"] if kernels else [])]
-    initial = fitted(source.encoder(), kernels, model) if kernels else {}
+    if kernels and (reason := inseparable(encoder := source.encoder())):
+        raise InputError(f"{model}: TISA is fitted to the scores of positions alone, and {reason}")
+    initial = fitted(encoder, kernels, model) if kernels else {}
     position_options = {**source.config.position_options, **({"tisa_kernels": kernels} if kernels else {})}
     converted = convert(source.config, source.state, "+".join(terms) or "none", position_options, initial=initial)
     write_converted(model, source, converted, options.out, options.overwrite, seed=1)
@@ -106,7 +108,7 @@ def fitted(encoder: Encoder, kernels: int, name: str) -> dict[str, Tensor]:
     for number, layer in enumerate(tqdm(encoder.layers, desc="layers", dynamic_ncols=True), start=1):
         single = copy.copy(encoder)  # an encoder of that layer alone, which shares its parameters
         single._modules = {**encoder._modules, "layers": nn.ModuleList([layer])}
-        single.config = dataclasses.replace(encoder.config, layers=1, layer_groups=0)
+        single.config = replace(encoder.config, layers=1, layer_groups=0)
         scores = positional_scores(single, n)
         assert scores is not None  # there are position vectors
         if not scores.isfinite().all():

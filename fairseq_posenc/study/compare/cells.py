@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -102,24 +103,26 @@ class Runs:
     ) -> None:
         self.plan, self.data, self.digests, self._file, self._budgets = plan, data, digests, file, budgets or {}
         self._updates = plan.updates or UNKNOWN_UPDATES
+        self._interval = max(1, self._updates // plan.validations)
 
     def cell(self, scheme: str, lr: float, seed: int, out: Path) -> Cell:
         """Return one run."""
         plan, key, flags = self.plan, _key(scheme, lr, seed), self.plan.flags(scheme)
         valid_steps = max(1, VALID_TOKENS // plan.tokens_per_update)
-        interval = max(1, self._updates // plan.validations)
         subsets = f"valid,{ORDERED},permuted" if plan.task == LEFT_TO_RIGHT else "valid,permuted"
-        logging = (
-            f"--log-format json --log-interval {max(1, interval // 2)} --valid-subset {subsets} --max-valid-steps {valid_steps}"
-        )
-        logging += f" --validate-interval 1000000 --validate-interval-updates {interval}"
+        logging = f"--log-format json --log-interval {max(1, self._interval // 2)} --valid-subset {subsets}"
+        logging += f" --max-valid-steps {valid_steps} --validate-interval 1000000 --validate-interval-updates {self._interval}"
         scale, stop = plan.schemes[scheme].initial_scale, STOP_AFTER if plan.stop else 0
         program = ["fairseq_cli.train"]
         if scale != 1 or stop:
             program = ["fairseq_posenc.study.compare.training", f"{scale:g}", str(stop)]
+        configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
+        unusual = (("initial_scale", scale, 1), ("stop", plan.stop, None), ("validations", plan.validations, POINTS))
+        configuration |= {name: value for name, value, usual in unusual if value != usual}
         saving = ["--save-interval-updates", str(plan.constant_until)] if self._budgets and plan.constant_until else []
-        if before := self._before(key):
-            saving += ["--continue-once", str(before[0])]
+        folders = {at: Cell(key, {}).folder(self._budgets[at]) for at in self._smaller(key, configuration)}
+        before = [path for at, folder in folders.items() for path in folder.glob(f"checkpoint_*_{at}.pt")]
+        saving += ["--continue-once", str(before[-1])] if before else []
         command = [
             *("env", f"OMP_NUM_THREADS={plan.threads}", SAVE, sys.executable, "-m", *program),
             *(str(self.data), *user_dir(), *flags),
@@ -129,9 +132,6 @@ class Runs:
             *saving,
             *(() if torch.cuda.is_available() else ("--cpu",)),
         ]
-        configuration = {"flags": flags, "threads": plan.threads, "valid_tokens": plan.valid_tokens, "data": dict(self.digests)}
-        unusual = (("initial_scale", scale, 1), ("stop", plan.stop, None), ("validations", plan.validations, POINTS))
-        configuration |= {name: value for name, value, usual in unusual if value != usual}
         until = ("wall", 60 * plan.budget.minutes) if plan.budget.minutes else ("num_updates", self._updates)
         tuning = (read_object(_benchmark(name, scheme, seed).folder(out) / RESULT, FORMAT) for name in plan.benchmarks)
         tuned = all(result is not None and result["status"] == FINISHED for result in tuning)
@@ -139,15 +139,14 @@ class Runs:
         temporary = [name for name in (LAST, "checkpoint_best.pt", "crash.pt") if name not in needs]
         return Cell(key, configuration, command, until, needs, temporary, outcome=Measured)
 
-    def _before(self, key: Mapping[str, Any]) -> tuple[Path, list[dict[str, Any]]] | None:
-        """Return the checkpoint from which a run continues, of one with a smaller budget, and the validations until there."""
-        for at in sorted((at for at in self._budgets if at < self.plan.constant_until), reverse=True):
-            folder = Cell(key, {}).folder(self._budgets[at])
-            result = read_object(folder / RESULT, FORMAT)
-            for checkpoint in folder.glob(f"checkpoint_*_{at}.pt"):
-                if result and result["status"] == FINISHED:
-                    return checkpoint, [point for point in result["curve"] if point["updates"] <= at]
-        return None
+    def _smaller(self, key: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+        """Return the results of runs with smaller budgets and else the same settings, by where they part; the largest last."""
+        found = dict[int, Mapping[str, Any]]()
+        for at in sorted(at for at in self._budgets if at < self.plan.constant_until):
+            result = read_object(Cell(key, {}).folder(self._budgets[at]) / RESULT, FORMAT)
+            if result and result["status"] == FINISHED and _but_budget(result["configuration"]) == _but_budget(configuration):
+                found[at] = result
+        return found
 
     def check(self) -> None:
         """Raise InputError if fairseq-train would reject a scheme, or run code that the plan names; the message names it."""
@@ -263,8 +262,14 @@ class Runs:
         encoder = None if causal else checkpoint.encoder()
         vectors = None if encoder is None else position_vectors(encoder, vector_count(encoder, n))
         curve, ordered, permuted = (log.validation_losses(folder / LOG, name) for name in ("valid", ORDERED, "permuted"))
-        before = self._before(cell.key)
-        validations = before[1] if before and min(curve, default=0) > before[1][-1]["updates"] else []
+        first, validations = min(curve, default=0), list[dict[str, Any]]()
+        for at, result in self._smaller(cell.key, cell.configuration).items():
+            after = validations[-1]["updates"] if validations else 0
+            validations += [point for point in result["curve"] if after < point["updates"] <= at and point["updates"] < first]
+        if not validations and first > self._interval:
+            raise InputError(
+                f"{folder} continues from a run that is no longer there: remove it, so that it is run from the beginning"
+            )
         for at, bits in curve.items():
             permuted_bits = permuted[at] + (bits - ordered.get(at, bits)) if at in permuted else None
             validations.append({"updates": at, "loss": bits, "permuted": permuted_bits})
@@ -299,6 +304,11 @@ class Runs:
 
 def _benchmark(name: str, scheme: str, seed: int) -> Cell:
     return Cell({"benchmark": name, "scheme": scheme, "seed": seed}, {}, within="benchmarks", outcome=Scored)
+
+
+def _but_budget(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without the values that differ between budgets."""
+    return {**configuration, "flags": re.sub("(--max-update|--decay-updates) [^ ]+", "", " ".join(configuration["flags"]))}
 
 
 def _key(scheme: str, lr: float, seed: int) -> dict[str, str | int | float]:

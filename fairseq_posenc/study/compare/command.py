@@ -55,7 +55,7 @@ def main(options: Options) -> None:
 
     from ...base.record import digests
     from ..engine.study import Failures, Study
-    from .cells import Runs
+    from .cells import LAST, Runs
     from .claims import read_claims
     from .plan import read_plan
     from .tables import Outcome, report
@@ -90,9 +90,10 @@ def main(options: Options) -> None:
             show(study.write(report(plan, outcomes)))
     if failures:
         raise OSError(" ".join(failures))
-    if not options.keep_checkpoints and not options.dry_run:  # those from which runs with larger budgets continued
-        for path in options.out.glob("*/runs/*/*/checkpoint_*_*.pt"):
-            path.unlink()
+    for name, runs in tables.items():  # from the checkpoints of some runs, those with larger budgets have continued by now
+        for path in (options.out / name).glob(f"runs/*/*/checkpoint_*_{runs.plan.constant_until}.pt"):
+            if not (path.parent / LAST).exists():  # the models were not to be kept
+                path.unlink()
 
 
 def _compare(options: Options, runs: "Runs", study: "Study", claims: Sequence["Claim"]) -> tuple[list[Any], list[Any]]:

@@ -86,7 +86,5 @@ def measure(data: Path, cell: Cell, folder: Path, progress: Progress) -> dict[st
     for _ in range(MODELS):
         step, reference = Step(data, cell.configuration["flags"]), Step(data, cell.configuration["reference"])
         medians.append(median(own / other for own, other in pairs(step, reference, REPEATS)))
-    return {
-        "ratio": {"median": median(medians), "low": min(medians), "high": max(medians)},
-        "device": device_name(default_device()),
-    }
+    ratio = {"median": median(medians), "low": min(medians), "high": max(medians)}
+    return {"ratio": ratio, "device": device_name(default_device())}

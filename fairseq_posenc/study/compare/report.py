@@ -71,12 +71,8 @@ def report(
     done = finished(runs)
     unigram = next((run["unigram"] for run in runs if run.get("unigram") is not None and not plan.stop), None)
     meanings = [[head, COLUMNS[name]] for name, head in _columns(rows, plan).items() if name in COLUMNS]
-    summary: list[Part] = [
-        setting(plan, runs),
-        answer(rows, plan),
-        ranking(rows, plan, unigram),
-        Table(["column", "meaning"], meanings),
-    ]
+    columns = Table(["column", "meaning"], meanings)
+    summary: list[Part] = [setting(plan, runs), answer(rows, plan), ranking(rows, plan, unigram), columns]
     summary += [caveats] if (caveats := state(plan, runs, rows, left)) else []
     result = {"format": FORMAT, "plan": plan.model_dump(mode="json"), "unigram": unigram, "schemes": rows, "claims": verdicts}
     return Report(

@@ -16,10 +16,9 @@ are, so that RoPE's extensions can be tried on a trained model:
 
 from __future__ import annotations
 
-import dataclasses
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,9 +84,7 @@ def main(options: Options) -> None:
     inputs = [("CHECKPOINT", options.checkpoint), ("--data", data / "dict.txt")]
     with Study.open(options.out, COMMAND, inputs) as study:
         model.to(default_device())
-        results = study.run(
-            cells, lambda cell, _, progress: losses.predict(model, text, int(cell.key["length"]), progress).summary()
-        )
+        results = study.run(cells, lambda cell, _, tell: losses.predict(model, text, int(cell.key["length"]), tell).summary())
         content = {
             "format": FORMAT,
             "checkpoint": {"sha256": checkpoint.digest, "arch": checkpoint.arch, "positions": checkpoint.positions},
@@ -113,7 +110,7 @@ def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> nn.M
         raise InputError(f"{checkpoint.path} has no language model's head, whose loss is measured: name another")
     config = checkpoint.config
     with field_errors_as_flags():
-        changed = dataclasses.replace(config, position_options={**config.position_options, **changes})
+        changed = replace(config, position_options={**config.position_options, **changes})
         positions = build_positions(changed)
     sampling = PositionSampling.parse(config.position_sampling, config.position_evaluation)
     limits = {

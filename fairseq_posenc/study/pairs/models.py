@@ -55,7 +55,7 @@ def _of_checkpoint(label: str, checkpoint: Checkpoint) -> Scorer:
 
     symbols = dictionary.pad(), None if checkpoint.is_causal else dictionary.index(MASK), dictionary.unk()
     tells_order = checkpoint.is_causal or checkpoint.positions != "none"
-    return Scorer(label, encode, logits, *symbols, checkpoint.max_length, checkpoint.digest, tells_order)
+    return Scorer(label, encode, logits, *symbols, checkpoint.max_predicted, checkpoint.digest, tells_order)
 
 
 def _of_transformers(label: str, name: str) -> Scorer:
@@ -124,7 +124,7 @@ def _max_length(model: Any, tokenizer: Any) -> int | None:
     from ...huggingface.configuration import PosencConfig
 
     if isinstance(model.config, PosencConfig):
-        return model.decoder.max_length if model.config.is_decoder else model.base_model.encoder.max_length
+        return model.decoder.max_length if model.config.is_decoder else model.base_model.encoder.max_predicted
     tables = (module for name, module in model.named_modules() if name.endswith((".position_embeddings", ".wpe")))
     rows = [len(table.weight) - (-1 if table.padding_idx is None else table.padding_idx) - 1 for table in tables]
     limits = [*rows, tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]

@@ -42,15 +42,7 @@ ARROW_FILE, ARROW_STREAM, PARQUET, ZIP = b"ARROW1", b"\xff\xff\xff\xff", b"PAR1"
 TAR, TAR_AT = b"ustar", 257
 BUFFER, ROWS = 1 << 20, 1000
 """Bytes that are read, and rows that become Python's objects, at once."""
-DAMAGED = (
-    EOFError,
-    gzip.BadGzipFile,
-    lzma.LZMAError,
-    zlib.error,
-    zstd.ZstdError,
-    tarfile.TarError,
-    zipfile.BadZipFile,
-)
+DAMAGED = (EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError, tarfile.TarError, zipfile.BadZipFile)
 
 
 def suffixes(path: str) -> tuple[str, str]:

@@ -149,9 +149,11 @@ def main(options: Options) -> None:
     skipped = Skipped() if options.skip_bad else None
     layout = Layout(options.text_field, options.document_per_line, skipped or refuse)
     sources = find({"train": options.text, VALID: options.valid}, layout)
-    if options.valid_fraction is None and not options.valid:
-        options = replace(options, valid_fraction=default_fraction(estimated_text(sources["train"])))
     folder = Folder(options.out, options.shards)
+    if options.valid_fraction is None and not options.valid:
+        groups = Split(list(folder.shards), 0, options.seed, len(sources["train"])).groups  # documents of the first are held out
+        size = estimated_text(sources["train"])
+        options = replace(options, valid_fraction=default_fraction(None if size is None else size // groups))
     folder.require_free(options, [*sources["train"], *sources[VALID]])
     split = Split(list(folder.shards), options.valid_fraction or 0, options.seed, len(sources["train"]))
     with report_full_disk(options.out):
@@ -267,7 +269,9 @@ def _report(options: Options, manifest: Manifest) -> None:
                 "--character-coverage or name another --vocabulary, and check the encoding and language of the text."
             )
     if options.valid_fraction:
-        _say(f"held out one of every {1 / options.valid_fraction:,.3g} documents, at random (--valid-fraction)")
+        held = manifest.totals()[VALID]["documents"]
+        every = sum(totals["documents"] for totals in manifest.totals().values())
+        _say(f"held out {held:,} of {every:,} documents, at random (--valid-fraction {options.valid_fraction:.3g})")
     data = shlex.quote(str(options.out)) if options.shards == 1 else f'"$(cat {shlex.quote(str(options.out / SHARDS))})"'
     symbols = f"{manifest.tokenizer['symbols']:,} symbols"
     _say(f"{options.out}: {symbols}, shards: {options.shards}. Train on it here with")

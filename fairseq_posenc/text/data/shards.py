@@ -93,7 +93,7 @@ def _complete(folder: Folder, name: str, writers: dict[str, DatabinWriter], enco
     """Write the tokenizer and the dictionary of a shard; returns its entry in the manifest."""
     place = folder.shards[name]
     contents = {} if place == folder.out else dict(encoder.files)
-    contents[DICTIONARY] = encoder.dictionary(writers[name].counts.tolist()).encode("utf-8")
+    contents[DICTIONARY] = encoder.dictionary.text(writers[name].counts.tolist()).encode("utf-8")
     for file, content in contents.items():
         with atomic_write(place / file, "wb") as stream:
             stream.write(content)

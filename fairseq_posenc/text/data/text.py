@@ -84,8 +84,8 @@ class BadText(InputError):
         self.source, self.number = source, number
 
 
-def refuse(error: BadText) -> None:
-    """End reading at a bad line."""
+def refuse(error: Exception) -> None:
+    """End reading at an error, such as that of a bad line."""
     raise error from None
 
 

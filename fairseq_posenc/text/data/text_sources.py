@@ -200,11 +200,8 @@ def _kept(stream: IO[bytes]) -> str:
 
 
 def _in_folder(folder: Path) -> list[str]:
-    def refuse(error: OSError) -> None:
-        raise error
-
     files = []
-    for base, folders, names in os.walk(folder, onerror=refuse):
+    for base, folders, names in os.walk(folder, onerror=text.refuse):
         files += [Path(base, name) for name in names]
         if "dataset_dict.json" in names and len(folders) > 1:  # of datasets
             raise InputError(

@@ -50,8 +50,8 @@ def read_files(path: Path) -> dict[str, bytes]:
         return {SENTENCEPIECE: read(path)}
     kind = _kind_in(path)
     files = {name: read(path / name) for name in kind.FILES}
-    if (path / DICTIONARY).exists():
-        files[GIVEN_DICTIONARY] = read(path / DICTIONARY)
+    if given := [path / name for name in (DICTIONARY, GIVEN_DICTIONARY) if (path / name).exists()]:
+        files[GIVEN_DICTIONARY] = read(given[0])  # shards have the first, and the folder around them the second
     elif not issubclass(kind, Sentencepiece):
         raise FileNotFoundError(f"{path / DICTIONARY}: no such file; it holds the ids of the pieces of {kind.FILES[0]}")
     return files
@@ -94,6 +94,7 @@ class LineEncoder:
             optional for ``sentencepiece.model``.
 
     Attributes:
+        dictionary: of the pieces, and of ``<mask>``.
         symbols: every symbol of the dictionary; its index is its id.
 
     Raises:
@@ -104,7 +105,7 @@ class LineEncoder:
         kind = kind_of(files)
         assert kind is not None, f"no tokenizer among {list(files)}"
         self._tokenizer = kind(*(files[name] for name in kind.FILES))
-        self._dictionary = dictionary = Dictionary()
+        self.dictionary = dictionary = Dictionary()
         if GIVEN_DICTIONARY in files:
             add_lines(dictionary, files[GIVEN_DICTIONARY])
         else:
@@ -127,10 +128,6 @@ class LineEncoder:
         sizes = np.fromiter(map(len, encoded), dtype=np.int32, count=len(encoded))
         flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(sizes.sum()))
         return self._ids[flat].astype(self.dtype), sizes
-
-    def dictionary(self, counts: Sequence[int]) -> str:
-        """Return the text of ``dict.txt``, without fairseq's own four, as fairseq saves it; ``counts`` is indexed by id."""
-        return self._dictionary.text(counts)
 
 
 class Vocabulary:

@@ -77,6 +77,14 @@ def test_masks_agree_with_the_reference(mask: Mask, window: int | None, queries:
         assert z[2].eq(0).all()
 
 
+@pytest.mark.parametrize("queries", [10, 200])
+def test_a_target_may_be_longer_than_its_source(queries: int) -> None:
+    keys = 5 * queries // 6
+    q, k, v = random(2, H, queries, DIM), random(2, H, keys, DIM), random(2, H, keys, DIM)
+    z, expected = (attend(backend, Terms(), q, k, v, Mask(padding(keys, keys, keys - 2)))[0] for backend in (FLEX, EAGER))
+    torch.testing.assert_close(z, expected)
+
+
 @pytest.mark.parametrize("queries", thorough_but((259,), [1, 100, 259, 700]))
 @pytest.mark.parametrize("window", [None, 0, 100, 300])
 @pytest.mark.parametrize("name", MASKS)

@@ -6,13 +6,14 @@ import time
 import pytest
 import torch
 from cases import thorough_but
-from fairseq import trainer
+from fairseq import metrics, trainer
+from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq_cli import train as cli
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_posenc.core.transformer import Encoder
-from fairseq_posenc.plugin.batches.masked_lm import correct
+from fairseq_posenc.plugin.batches.masked_lm import CORRECT, correct
 from fairseq_posenc.plugin.run import training_log
 from fairseq_posenc.plugin.run.training_log import flops_per_token
 
@@ -75,6 +76,14 @@ def test_the_utilization_is_that_of_the_speed(train, monkeypatch):
 def test_the_accuracy_counts_no_padding():
     logits = torch.eye(4)[[0, 1, 2, 1]]
     assert correct(logits, torch.tensor([0, 1, 3, 1]), padding=1) == 1
+
+
+def test_the_accuracy_of_processes_without_a_last_batch():
+    """As fairseq-validate has where batches do not divide evenly among the processes."""
+    logged = {"loss": 3.0, "ntokens": 4, "nsentences": 1, "sample_size": 4, CORRECT: 1}
+    with metrics.aggregate() as found:
+        MaskedLmLoss.reduce_metrics([logged, {}, {**logged, CORRECT: 2}])
+    assert found.get_smoothed_values()["accuracy"] == 37.5
 
 
 @pytest.mark.parametrize(("steps", "done", "found"), [("2-3", "2-3", 2), ("4-9", "4-4", 1)])

@@ -145,6 +145,16 @@ def test_a_start_from_weights_names_what_is_different(saved, trainer, caplog):
     assert f"the weights of {path} are of another model: --positions alibi in the checkpoint, rope now" in caplog.text
 
 
+@pytest.mark.parametrize("finetunes", [False, True])
+def test_averages_begin_with_the_weights_of_a_checkpoint_without_them(finetunes, saved, trainer):
+    path = saved("roberta_alibi_tiny")
+    started = trainer("roberta_alibi_tiny", "--store-ema", finetune_from_model=path if finetunes else None)
+    started.load_checkpoint(path, reset_optimizer=finetunes)
+    weights = torch.load(path, weights_only=True)["model"]
+    average = started.ema.get_model().state_dict()
+    assert all(torch.equal(average[name], value) for name, value in weights.items())
+
+
 def test_a_checkpoint_without_the_optimizer_does_not_start_again_at_update_0(saved, trainer):
     path = saved("roberta_alibi_tiny")
     torch.save({**torch.load(path, weights_only=True), "last_optimizer_state": None}, path)

@@ -76,6 +76,38 @@ def test_permuted_validation_predicts_the_same_words_from_the_same_words_in_anot
         assert all(x == y for i, (x, y) in enumerate(zip(before, after, strict=True)) if i == 0 or target[i] != PAD)
 
 
+@pytest.mark.parametrize("options", [{"pack_documents": True}, {"document_mask": True, "sample_break_mode": "complete"}], ids=str)
+def test_permuted_words_stay_in_their_documents(options, tmp_path):
+    """Each word is predicted from the words of its document, in another order, and documents end where they ended."""
+    data = write_databin(tmp_path, valid=[9, 4, 1] * 20)
+    options |= {"mask_prob": 0.3, "tokens_per_sample": 48}
+    inputs, targets = load(data, "masked_lm_static", "valid", 1, given=options)
+    permuted, same = load(data, "masked_lm_static", "permuted", 7, given=options)
+    assert same == targets
+    task = tasks.setup_task(OmegaConf.create({"_name": "masked_lm_static", "data": str(data), **options}))
+    several = moved = 0
+    for row in zip(inputs, permuted, targets, strict=True):
+        before, after, target = map(torch.tensor, row)
+        starts = [task.document_starts(torch.where(target == PAD, seen, target)[None])[0] for seen in (before, after)]
+        assert torch.equal(*starts)
+        for start in starts[0].unique():
+            own = starts[0] == start
+            assert torch.equal(before[own].sort().values, after[own].sort().values)
+        several += len(starts[0].unique()) > 1
+        moved += not torch.equal(before, after)
+    assert several
+    assert moved
+
+
+def test_validation_takes_batches_by_tokens(data):
+    """fairseq-validate has no other size without --batch-size."""
+    task = tasks.setup_task(OmegaConf.create({"_name": "masked_lm_static", "data": str(data), "tokens_per_sample": 16}))
+    task.load_dataset("valid")
+    limits = {"max_tokens": 64, "max_sentences": None, "max_positions": 16, "required_batch_size_multiple": 8}
+    batches = task.get_batch_iterator(task.dataset("valid"), **limits).next_epoch_itr(shuffle=False)
+    assert sum(len(batch["id"]) for batch in batches) == len(task.dataset("valid"))
+
+
 def test_training_is_masked_as_by_fairseq(data):
     found = [load(data, "masked_lm", "train", seed, data_selector=None) for seed in (1, 7, 1)]
     assert found[0] == found[2] != found[1]

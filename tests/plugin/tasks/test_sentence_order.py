@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from fairseq.criterions.masked_lm import MaskedLmConfig
 from fairseq.data import Dictionary
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
@@ -130,7 +131,7 @@ def test_the_loss_is_the_words_and_the_orders_mean(data):
     batch = batch_of(task)
     options = {"_name": "albert_tisa_tiny", "max_positions": 9, **SIZES, "dropout": 0.0}
     model = task.build_model(OmegaConf.create(options)).train()
-    criterion = MaskedLMSentenceOrderCriterion(task)
+    criterion = MaskedLMSentenceOrderCriterion(MaskedLmConfig(tpu=False), task)
     loss, size, logged = criterion(model, batch)
     tokens, target, order = batch["net_input"]["src_tokens"], batch["target"], batch["order"]
     words = F.cross_entropy(model(tokens)[0].transpose(1, 2), target, ignore_index=1)
@@ -154,7 +155,7 @@ def test_a_batch_without_pairs_has_the_words_loss(data):
     batch = batch_of(task)
     batch["order"].fill_(WHOLE)
     model = task.build_model(OmegaConf.create({"_name": "roberta_rope_tiny", **SIZES})).eval()
-    loss, size, _ = MaskedLMSentenceOrderCriterion(task)(model, batch)
+    loss, size, _ = MaskedLMSentenceOrderCriterion(MaskedLmConfig(tpu=False), task)(model, batch)
     words = F.cross_entropy(model(batch["net_input"]["src_tokens"])[0].transpose(1, 2), batch["target"], ignore_index=1)
     torch.testing.assert_close(loss / size, words)
 
@@ -164,7 +165,7 @@ def test_batches_without_pairs_weigh_nothing_in_averages(data):
     task = setup(data)
     batch = batch_of(task)
     model = task.build_model(OmegaConf.create({"_name": "albert_tisa_tiny", "max_positions": 9, **SIZES})).eval()
-    criterion = MaskedLMSentenceOrderCriterion(task)
+    criterion = MaskedLMSentenceOrderCriterion(MaskedLmConfig(tpu=False), task)
     logged = criterion(model, batch)[2]
     batch["order"].fill_(WHOLE)
     without = criterion(model, batch)[2]

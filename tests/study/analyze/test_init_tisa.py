@@ -107,6 +107,12 @@ def test_a_model_without_such_positions_is_refused(data, tmp_path, capsys):
     assert "has the positions t5, and TISA is fitted to learned absolute positions" in capsys.readouterr().err
 
 
+def test_scores_that_are_no_sum_are_refused(data, tmp_path, capsys):
+    path = write_untrained(tmp_path / "scaled.pt", data, "roberta_absolute_tiny", position_log_n="ssmax")
+    assert init(path, tmp_path / "out", "--kernels", "2") == 2
+    assert "TISA is fitted to the scores of positions alone, and rotations, mixtures" in capsys.readouterr().err
+
+
 def test_scores_that_are_not_finite_are_refused(absolute, tmp_path, capsys):
     content = torch.load(absolute, weights_only=False)
     content["model"][f"{ENCODER}positions.absolute.weight"][3] = float("nan")

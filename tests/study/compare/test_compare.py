@@ -237,7 +237,37 @@ def test_a_larger_budget_continues_from_a_smaller_one(world, tmp_path, forked):
     assert whole["curve"][:6] == shorter["curve"][:6]
     assert whole["curve"][7] != shorter["curve"][7]
     assert [point["updates"] for point in longer["curve"]] == [*range(1, 25)]
-    assert not [*out.glob("u24/runs/*/*/*.pt"), *out.glob("*/runs/*/*/checkpoint_*_*.pt")]  # the last without the flag
+    assert not [*out.glob("u24/runs/*/*/*.pt")]  # whose models were not to be kept, but those of the others
+    assert len([*out.glob("*/runs/*/*/checkpoint_*_*.pt")]) == len([*out.glob("*/runs/*/*/checkpoint_last.pt")]) == 2
+
+
+@pytest.mark.slow
+def test_the_validations_of_a_continued_run_that_was_killed(world, tmp_path, monkeypatch):
+    """Where another budget has been added meanwhile; without the runs before it, it has to begin again."""
+    fields = {"schemes": ["tisa"], "reference": "tisa", "learning_rates": [1e-2], "seeds": 1, "warmup": 2, "decay": 0.25}
+    out, name, kill = tmp_path / "out", "runs/tisa/lr-0.01_seed-1", False
+
+    def execute(command, log, *_):
+        done = fork_server.run(list(command[4:]), environment={**grid.os.environ, "OMP_NUM_THREADS": "1"}, timeout=100)
+        with log.open("a") as stream:
+            stream.write(done.stdout)
+        if kill and "u16" in str(log):
+            raise KeyboardInterrupt
+        return done.returncode, done.stdout
+
+    monkeypatch.setattr(grid, "execute", execute)
+    command = ["compare", tmp_path / "plan.yaml", "--data", world.prepared, "--out", out]
+    write(tmp_path, **fields, budgets=[8, 16])
+    kill = True
+    assert status_of(*command) == 130
+    kill = False
+    write(tmp_path, **fields, budgets=[16])
+    assert status_of(*command) == 2
+    write(tmp_path, **fields, budgets=[8, 12, 16])
+    assert status_of(*command) == 0
+    curve = json.loads((out / "u16" / name / "result.json").read_text())["curve"]
+    assert [point["updates"] for point in curve] == [*range(1, 17)]
+    assert not [*out.glob("*/runs/*/*/*.pt")]
 
 
 @pytest.mark.parametrize(("scheme", "others"), [("untied", {}), ("shaw", LANGUAGE_MODELS)])
