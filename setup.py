@@ -53,8 +53,8 @@ EXTRAS = {
     "hf": ["transformers>=4.57,<6", "safetensors", "accelerate"],  # the last for its Trainer
     "formats": ["pyarrow>=15", "fsspec"],  # s3://, gs://, hf:// and others need a package of their own, which fsspec names
     "plots": ["matplotlib"],
-    "glue": ["scikit-learn", "scipy"],
-    "compare": ["matplotlib", "scipy", "statsmodels"],
+    "glue": ["scikit-learn", "scipy>=1.15"],
+    "compare": ["matplotlib", "scipy>=1.15", "statsmodels"],
     "docs": [  # Material and mkdocstrings need Python 3.11
         "mkdocs>=1.6,<2; python_version >= '3.11'",
         "mkdocs-material>=9.6,<10; python_version >= '3.11'",

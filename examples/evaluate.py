@@ -92,6 +92,7 @@ class Experiment:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args, self._models = args, dict(map(split_label, args.models))
+        self.models = [*self._models]
         if len(self._models) < len(args.models):
             raise InputError("two models have one name: give each its own, as in small=FOLDER")
         qnli, stsb = glue_data.TASKS["QNLI"], glue_data.TASKS["STS-B"]
@@ -103,14 +104,18 @@ class Experiment:
         self._tagged = [read_tagged(path) for path in args.tagged or ()]
         self._tags = sorted({tag for sentence in self._tagged[0] for _, tag in sentence}) if self._tagged else []
         paths = (files["QNLI"]["train"], files["STS-B"]["STS-B"], *(args.tagged or ()))
-        self._data = {path.name: sha256(path) for path in paths}
+        self._data = {str(number): sha256(path) for number, path in enumerate(paths)}
 
     def cells(self) -> list[Cell]:
         """Return a run per benchmark, model and seed."""
         args = self._args
         settings = {name: getattr(args, name) for name in ("updates", "batch_size", "lr", "max_length")}
+        files = {
+            model: {file.name: sha256(file) for file in sorted(Path(path).glob("*")) if file.is_file()} or path
+            for model, path in self._models.items()
+        }
         return [
-            Cell({"benchmark": name, "model": model, "seed": seed}, {**settings, "path": path, "data": self._data})
+            Cell({"benchmark": name, "model": model, "seed": seed}, {**settings, "model": files[model], "data": self._data})
             for name in (SIMILARITY, *([TAGS] if self._tagged else []))
             for model, path in self._models.items()
             for seed in range(1, args.seeds + 1)
@@ -214,15 +219,16 @@ def _endless(loader: DataLoader) -> Any:
         yield from loader
 
 
-def report(results: Sequence[dict[str, Any]], pairs: dict[str, Any]) -> Report:
+def report(results: Sequence[dict[str, Any]], pairs: dict[str, Any], names: Sequence[str]) -> Report:
     """Return the table: a row per model, with intervals, and the difference from the first model."""
     done = [run for run in results if run["status"] == FINISHED]
-    names = list(dict.fromkeys([*(run["model"] for run in done), *pairs]))
     columns: dict[str, dict[str, str]] = {}
     for benchmark, group in by("benchmark", done).items():
-        scores = {model: np.array([run["score"] for run in runs]) for model, runs in by("model", group).items()}
-        columns[benchmark] = {model: _mean(values) for model, values in scores.items()}
-        complete = {model: values for model, values in scores.items() if len(values) == len(scores[names[0]]) > 1}
+        scores = {model: {run["seed"]: run["score"] for run in runs} for model, runs in by("model", group).items()}
+        columns[benchmark] = {model: _mean(np.array([*of_seed.values()])) for model, of_seed in scores.items()}
+        seeds = sorted(scores.get(names[0], {}))
+        of_all = {model: of_seed for model, of_seed in scores.items() if sorted(of_seed) == seeds and len(seeds) > 1}
+        complete = {model: np.array([of_seed[seed] for seed in seeds]) for model, of_seed in of_all.items()}
         if len(complete) > 1:
             columns[f"{benchmark} − {names[0]}"] = {
                 model: f"{with_interval(found, '+.2f')} (p = {number(found['p_holm'], '.2g')})"
@@ -265,7 +271,7 @@ def main() -> None:
     with Study.open(args.out, "examples/evaluate.py", inputs) as study:
         experiment = Experiment(args)
         results = study.run(experiment.cells(), experiment.run)
-        show(study.write(report(results, experiment.pairs())))
+        show(study.write(report(results, experiment.pairs(), experiment.models)))
 
 
 if __name__ == "__main__":

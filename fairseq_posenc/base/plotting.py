@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLUMNS = 4  # of panels, at most
 DPI = 110
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Okabe and Ito's palette, which is legible with any colour vision, without its yellow, which is too light for lines."""
@@ -48,7 +47,7 @@ def new_figure(width: float, height: float) -> Figure:
 def grid(
     titles: Sequence[str],
     size: tuple[float, float] = (4.2, 2.9),
-    columns: int = COLUMNS,
+    columns: int = 4,
     same_x: bool = False,
     same_y: bool = False,
     x_label: str = "",

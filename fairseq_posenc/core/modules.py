@@ -67,7 +67,7 @@ class PositionBias(_Positional):
     Args:
         positions: an expression such as ``"t5"``, ``"tisa+kerple"`` or ``"alibi(sided=true)"``.
         heads: the number of attention heads.
-        head_dim: the width d of a head, on which only TUPE's bias depends.
+        head_dim: the width d of a head, on which the biases of TUPE and of Raffel depend.
         layers: sets of parameters, one per layer, for schemes whose layers have their own.
         max_positions: the number n of positions that schemes with tables learn.
         causal: mask keys after the query.

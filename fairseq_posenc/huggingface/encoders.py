@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..core.transformer import Encoder
@@ -15,7 +16,8 @@ def load_encoder(source: str | os.PathLike) -> Encoder:
 
     Args:
         source: a checkpoint of ``fairseq-train``; or the folder or name of a model of transformers that
-            ``import-hf`` takes, an export of this package included, which needs transformers.
+            ``import-hf`` takes, an export of this package included, which needs transformers. Its encoder takes the numbers
+            of its tokenizer.
 
     Raises:
         InputError, OSError: there is no such model, or it has no encoder of this package's kind.
@@ -26,4 +28,14 @@ def load_encoder(source: str | os.PathLike) -> Encoder:
         return Checkpoint(Path(source)).encoder()
     from .source_models import read
 
-    return read(os.fspath(source)).encoder()
+    found = read(os.fspath(source))
+    encoder, number = (
+        found.encoder(),
+        found.vocabulary.order,
+    )  # the tokenizer's, of each symbol in the order of fairseq's dictionary
+    symbols = {name: getattr(encoder.config, name) for name in ("padding_idx", "separator_idx")}
+    own: dict[str, Any] = {name: None if index is None else int(number[index]) for name, index in symbols.items()}
+    numbered = type(encoder)(replace(encoder.config, **own))
+    words = encoder.embed_tokens.weight[number.argsort()]
+    numbered.load_state_dict(encoder.state_dict() | {"embed_tokens.weight": words})
+    return numbered.eval()

@@ -353,9 +353,9 @@ class PosencForMultipleChoice(PosencForSequenceClassification):
         options |= {"inputs_embeds": flat.pop(), "position_ids": positions, "return_dict": True}
         output = super().forward(*flat, **options)
         choices = next(x for x in (input_ids, embeds) if x is not None).shape[1]
-        output.logits = output.logits.view(-1, choices)
-        output.loss = None if labels is None else F.cross_entropy(output.logits.float(), labels)
-        return output
+        scores = output.logits.view(-1, choices)
+        loss = None if labels is None else F.cross_entropy(scores.float(), labels)
+        return self.output_class(loss, scores, output.hidden_states, output.attentions)
 
 
 class PosencForQuestionAnswering(PosencWithHead):

@@ -111,6 +111,8 @@ def _from_tokenizer(tokenizer: PreTrainedTokenizerBase, size: int, name: str, mo
     special = (cls, pad, sep, unk)
     if None in (*special, mask) or len({*special, mask}) < 5:
         raise InputError(f"{name}: the tokenizer lacks a [CLS], padding, [SEP], unknown or mask token")
+    if not {*tokens} - {*special, mask}:  # made up by transformers, which misses no files
+        raise InputError(f"{name} has no tokenizer's files, so that its symbols have no names: copy them there")
     if max(tokens) >= size:
         raise InputError(f"{name}: the tokenizer has ids up to {max(tokens)} and the model {size} embeddings")
     backend = getattr(tokenizer, "backend_tokenizer", None)

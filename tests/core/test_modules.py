@@ -38,10 +38,11 @@ def attention_of(positions: str, **options) -> PositionalAttention:
     return far_from_zero(PositionalAttention(positions, HEADS, HEAD_DIM, max_positions=N, **options)).eval()
 
 
-@pytest.mark.parametrize("positions", ["cable+relative_logits(input=hidden)", "selective_rope"])
+@pytest.mark.parametrize("positions", ["cable+relative_logits(input=hidden)", "cable(gates=2)", "selective_rope"])
 def test_the_last_queries_of_schemes_that_read_the_past(positions):
-    attention, (q, k, v), x = attention_of(positions, causal=True), q_k_v(), torch.randn(BATCH, N, HEADS * HEAD_DIM)
-    torch.testing.assert_close(attention(q[:, :, -2:], k, v, x=x), attention(q, k, v, x=x)[:, :, -2:])
+    for causal in (False,) if "gates" in positions else (False, True):
+        attention, (q, k, v), x = attention_of(positions, causal=causal), q_k_v(), torch.randn(BATCH, N, HEADS * HEAD_DIM)
+        torch.testing.assert_close(attention(q[:, :, -2:], k, v, x=x), attention(q, k, v, x=x)[:, :, -2:])
 
 
 @pytest.mark.parametrize("positions", [*ATTENTION, "rope | none", "tisa(kernels=2)+shaw"])

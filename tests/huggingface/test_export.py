@@ -278,6 +278,7 @@ def test_an_exported_encoder_takes_every_new_head(checkpoint, prepared, tmp_path
         assert torch.equal(model.model.encoder.embed_tokens.weight, encoder.embed_tokens.weight)
         output = model(tokens, **others)
         assert output.get("logits", output.get("start_logits")).shape == shape, head
+        assert next(iter(output)) == "loss", head
         output.loss.backward()
         assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters()), head
         others["attention_mask"] = tokens.ne(1).long()

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from small_models import SIZES, export, make_model, save, train
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from fairseq_posenc import load_encoder
 from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.base.files import sole_writer
 from fairseq_posenc.cli import main
@@ -210,6 +211,21 @@ def test_bert(kind, tmp_path, capsys):
     assert printed.splitlines()[-1].split()[1] == (
         "squad" if kind == "ForQuestionAnswering" else str(tmp_path / "out" / "data-bin")
     )
+
+
+def test_an_encoder_from_python_takes_the_numbers_of_its_tokenizer(tmp_path):
+    """Also where padding and [SEP] have others than in fairseq's dictionary."""
+    original = write_bert(tmp_path / "bert").eval()
+    tokens = torch.tensor([[23, 9, 27, 5, 24], [23, 7, 24, 0, 0]])
+    expected = original.bert(tokens, attention_mask=tokens.ne(0).long()).last_hidden_state
+    found = load_encoder(tmp_path / "bert")(tokens).last_hidden_state
+    torch.testing.assert_close(found[tokens != 0], expected[tokens != 0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_without_its_tokenizer_is_refused(tmp_path, capsys):
+    """transformers makes one up."""
+    write_bert(tmp_path / "bert").save_pretrained(tmp_path / "alone")
+    assert "alone has no tokenizer's files" in refusal(capsys, tmp_path / "alone", "--out", tmp_path / "model.pt")
 
 
 @pytest.mark.parametrize(

@@ -58,5 +58,5 @@ class Cable(Scheme):
         biases = -(c[..., window.start :, None] - c[..., None, :]).abs()  # (B, H, gates, Q, K)
         if self.options.gates == 1:
             return Terms(biases=(biases[:, :, 0],))
-        after = torch.ones(window.queries, window.keys, dtype=torch.bool, device=x.device).triu(1)
+        after = torch.ones(window.queries, window.keys, dtype=torch.bool, device=x.device).triu(1 + window.start)
         return Terms(biases=(torch.where(after, biases[:, :, 1], biases[:, :, 0]),))

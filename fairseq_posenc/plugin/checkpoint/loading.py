@@ -19,19 +19,7 @@ from torch.serialization import get_safe_globals, safe_globals
 
 from ...base.errors import InputError
 from ...base.files import require_regular
-from .stand_ins import (
-    Array,
-    Config,
-    DType,
-    InvalidContent,
-    Metadata,
-    Value,
-    empty_bytes,
-    has_fairseq,
-    plain_dict,
-    resolve,
-    scalar,
-)
+from . import stand_ins
 
 
 class Unreadable(InputError, RuntimeError):
@@ -61,7 +49,7 @@ def load(file: Any, map_location: Any = "cpu", **options: Any) -> Any:
         return _read(file, verify=not isinstance(file, io.BytesIO), map_location=map_location, **options)
     except (MemoryError, ModuleNotFoundError):
         raise
-    except InvalidContent as error:
+    except stand_ins.InvalidContent as error:
         raise Unsafe(
             f"{name} {error}, unlike any checkpoint of fairseq, so nothing was loaded. It is damaged or malicious: use another."
         ) from None
@@ -107,7 +95,7 @@ def _read(file: Any, verify: bool, path: str | None = None, **options: Any) -> A
     hidden.__exit__(None, None, None)  # of two types that are allowed under one name, PyTorch takes either
     try:
         with safe_globals(ours):
-            return resolve(torch.load(path or file, **options))
+            return stand_ins.resolve(torch.load(path or file, **options))
     finally:
         hidden.__enter__()
 
@@ -145,7 +133,7 @@ def allowed_types() -> list[Any]:
     """
     paths, all_meters = (pathlib.PosixPath, pathlib.WindowsPath), []
     plain: list[Any] = [argparse.Namespace, frozenset, slice]
-    if has_fairseq():
+    if stand_ins.has_fairseq():
         from fairseq.data import Dictionary
         from fairseq.dataclass import FairseqDataclass
         from fairseq.distributed.utils import _TensorPlaceholder
@@ -160,8 +148,8 @@ def allowed_types() -> list[Any]:
         **{_name(type_): _name(type_) for type_ in only_named},
         **{f"fairseq.meters.{type_.__name__}": type_ for type_ in all_meters},  # in old releases
         **{f"{module}.{type_.__name__}": type_ for module in ("pathlib", "pathlib._local") for type_ in paths},
-        "builtins.bytes": empty_bytes,
-        "collections.defaultdict": plain_dict,
+        "builtins.bytes": stand_ins.empty_bytes,
+        "collections.defaultdict": stand_ins.plain_dict,
         **_stand_ins(),
     }
     return [(built, name) for name, built in named.items()]
@@ -169,18 +157,19 @@ def allowed_types() -> list[Any]:
 
 def _stand_ins() -> dict[str, Any]:
     """What is built in place of OmegaConf's containers and values, and of NumPy's numbers, under the names of NumPy 1 and 2."""
-    numbers = {"scalar": scalar, "_reconstruct": Array}
+    numbers = {"scalar": stand_ins.scalar, "_reconstruct": stand_ins.Array}
     of_numpy = {
         **{f"numpy.{core}.multiarray.{name}": made for core in ("core", "_core") for name, made in numbers.items()},
-        "numpy.dtype": DType,
+        "numpy.dtype": stand_ins.DType,
         "numpy.ndarray": "numpy.ndarray",
     }
-    if not has_fairseq():
+    if not stand_ins.has_fairseq():
         return of_numpy
     from omegaconf import DictConfig, ListConfig, base, nodes
 
-    configs = {DictConfig: Config, ListConfig: Config, base.Metadata: Metadata, base.ContainerMetadata: Metadata}
-    configs |= dict.fromkeys(_subclasses(nodes.ValueNode), Value)
+    configs: dict[Any, Any] = dict.fromkeys((DictConfig, ListConfig), stand_ins.Config)
+    configs |= dict.fromkeys((base.Metadata, base.ContainerMetadata), stand_ins.Metadata)
+    configs |= dict.fromkeys(_subclasses(nodes.ValueNode), stand_ins.Value)
     return of_numpy | {_name(type_): stand_in for type_, stand_in in configs.items()}
 
 

@@ -84,7 +84,8 @@ def main(options: Options) -> None:
     if options.plot is not None:
         _plot(options.plot, rows, encoders, options)
         return
-    rows += [listing.describe("", encoder.positions) for encoder in encoders.values()]
+    of_models = [listing.describe("", encoder.positions) for encoder in encoders.values()]
+    rows += [row for row in of_models if all(row[name] for name in options.property or ())]
     if options.json:
         show(json.dumps(rows, indent=1, ensure_ascii=False))
     else:

@@ -281,7 +281,7 @@ class Runs:
             "by_length": {
                 str(length): losses.predict(model, text, length).summary()["loss"]
                 for length in (2 * n, 4 * n, *([8 * n] if causal else []))
-                if checkpoint.max_length >= length and len(text.tokens) >= length - 1
+                if checkpoint.max_predicted >= length and len(text.tokens) >= length - 1
             },
             "unigram": float(self._unigram[text.tokens[text.predicted].numpy()].mean()),
             "curve": validations,

@@ -31,9 +31,7 @@ def overview(rows: Sequence[Row]) -> Figure:
         "time of a step": [(of_row["median"], of_row["low"], of_row["high"]) for of_row in cost],
     }
     shown = {name: points for name, points in values.items() if sum(point[0] is not None for point in points) > 1}
-    shown = shown or dict(
-        [next((name, points) for name, points in values.items() if any(point[0] is not None for point in points))]
-    )
+    shown = shown or dict([next(item for item in values.items() if any(point[0] is not None for point in item[1]))])
     figure, panels = grid([*shown], (4.6 / len(shown), 0.5 + 0.22 * len(rows)), same_y=True)
     for panel, points in zip(panels, shown.values(), strict=True):
         for place, (row, (middle, low, high)) in enumerate(zip(rows, points, strict=True)):
@@ -93,11 +91,8 @@ def accuracies(rows: Sequence[Row]) -> Figure:
                     [[0 if low is None else mean - low], [0 if high is None else high - mean]]
                     for mean, low, high in ((row["loss"], row["low"], row["high"]), (value["mean"], value["low"], value["high"]))
                 )
-                panel.errorbar(
-                    row["loss"], value["mean"], y, x, "o", color=STATE_COLOURS[row["state"]], markersize=4, linewidth=0.8
-                )
-                panel.annotate(
-                    row["scheme"], (row["loss"], value["mean"]), (3, 3), textcoords="offset points", fontsize="x-small"
-                )
+                point = row["loss"], value["mean"]
+                panel.errorbar(*point, y, x, "o", color=STATE_COLOURS[row["state"]], markersize=4, linewidth=0.8)
+                panel.annotate(row["scheme"], point, (3, 3), textcoords="offset points", fontsize="x-small")
         panel.axhline(50, color="0.4", linewidth=0.9, linestyle=":")
     return figure

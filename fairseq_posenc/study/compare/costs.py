@@ -42,10 +42,12 @@ class Step(TrainingStep):
         dtype = torch.bfloat16 if cfg.common.bf16 else torch.float16 if cfg.common.fp16 else torch.float32
         super().__init__(task.build_model(cfg.model), device, dtype)
         self.sample = utils.move_to_cuda(sample) if device.type == "cuda" else sample
+        self.amp = cfg.common.amp
         self.criterion = task.build_criterion(cfg.criterion)
 
     def compute(self) -> Tensor:
-        loss, tokens, _ = self.criterion(self.model, self.sample)
+        with torch.autocast(default_device().type, enabled=self.amp):
+            loss, tokens, _ = self.criterion(self.model, self.sample)
         return loss / tokens
 
 

@@ -112,7 +112,7 @@ def answer(rows: Sequence[Row], plan: Plan) -> str:
     if not ranked:
         return "No run has finished."
     sentences = []
-    for row, start in ((row, row["start"]) for row in ranked if row["late"]):
+    for row, start in ((row, row["start"]) for row in ranked if row["late"] and row["start"]):
         sentences.append(
             f"Not decided: {row['scheme']} used no word order in {start['of'] - start['started']} of {start['of']} runs of "
             f"{_budget(plan)}; it needs more (at the end, its loss falls by {start['slope']:.3f} bits per 100 updates)."

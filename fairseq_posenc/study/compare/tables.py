@@ -121,9 +121,10 @@ def agreement(plan: Plan, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
             continue
         values = np.array([[[of_table[name][seed] for seed in seeds] for name in schemes] for of_table in losses])
         drawn = np.random.default_rng(1).integers(len(seeds), size=(RESAMPLES, len(seeds)))
+        if not math.isfinite(tau := float(kendalltau(*values.mean(-1)).statistic)):  # all losses of a table are equal
+            continue
         taus = [kendalltau(*values[:, :, seed].mean(-1)).statistic for seed in drawn] if len(seeds) > 2 else []
-        low, high = map(float, np.quantile(taus, [LEVEL / 2, 1 - LEVEL / 2])) if taus else (None, None)
-        tau = float(kendalltau(*values.mean(-1)).statistic)
+        low, high = map(float, np.nanquantile(taus, [LEVEL / 2, 1 - LEVEL / 2])) if taus else (None, None)
         of = {"tables": [one.name, other.name], "schemes": len(schemes), "seeds": len(seeds)}
         found.append(of | {"tau": tau, "low": low, "high": high})
     return found

@@ -39,7 +39,8 @@ class Table:
     def markdown(self) -> str:
         """Return the table in Markdown, its columns aligned for the terminal, too."""
         alignment = self._alignment() if self.rows else None
-        return tabulate(self.rows, self.head, "pipe", disable_numparse=True, colalign=alignment)
+        head, *rows = ([cell.replace("|", r"\|") for cell in row] for row in (self.head, *self.rows))  # of sums by layer
+        return tabulate(rows, head, "pipe", disable_numparse=True, colalign=alignment)
 
     def html(self, folder: Path) -> str:
         """Return the table in HTML, in a box that scrolls; ``folder`` is not used."""

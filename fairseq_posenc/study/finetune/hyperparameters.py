@@ -89,6 +89,8 @@ def resolve(options: SharedOptions, task: str, tasks: Collection[str]) -> Settin
     flags = vars(options.settings)
     values = {**common, **sections.get(task, {})}
     require_known(f"settings of {task}{where}:", values, flags)
+    if empty := [name for name, value in values.items() if value is None]:
+        raise InputError(f"settings of {task}{where}: {', '.join(empty)} has no value: give one, or leave it out")
     values |= {name: value for name, value in flags.items() if value is not None}
     settings = replace(type(options).settings, **values)
     try:

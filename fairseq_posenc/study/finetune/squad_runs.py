@@ -124,10 +124,10 @@ def windows(question: Encoding, context: Encoding, limits: Limits, bos: int, eos
 
 
 def answer_tokens(context: Encoding, start: int, end: int) -> tuple[int, int]:
-    """Return the first and the last token that share a character with ``text[start:end]``; one past the last if none follows."""
+    """Return the first and the last token that share a character with ``text[start:end]``; one past the last where none does."""
     first = bisect_right(context.ends, start)
     last = bisect_left(context.begins, end) - 1
-    return first, max(first, last)
+    return (first, last) if first <= last else (len(context), len(context))
 
 
 def answer_text(text: str, context: Encoding, first: int, last: int) -> str:

@@ -101,6 +101,7 @@ def main(options: Options) -> None:
         Cell(
             {"model": scorer.label, **key},
             {"model": scorer.identity, "metric": scorer.metric(options.metric), "pairs": _digest(group)},
+            within="texts" if "text" in key else "runs",  # a paradigm may have the name of the text
             outcome=Scores,
         ): (scorer, group)
         for scorer in scorers

@@ -108,11 +108,8 @@ def report(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Repor
     for row in rows:
         cells = [row["model"], about["metrics"][row["model"]]]
         for name in (ALL, ORDER):
-            change = row[f"{name}, difference"]
-            cells += [
-                with_interval(row[name], ".1f", "accuracy"),
-                "" if change is None else with_ends(change, form="+.1f", to=" to "),
-            ]
+            shown = "" if (change := row[f"{name}, difference"]) is None else with_ends(change, form="+.1f", to=" to ")
+            cells += [with_interval(row[name], ".1f", "accuracy"), shown]
         lines.append([*cells, f"{row[ALL]['ties']:,}"])
     has_pairs = rows[0][ALL]["pairs"] > 0
     summary: list[Part] = [Table(head, lines), MEANING] if has_pairs else []

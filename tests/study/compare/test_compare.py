@@ -30,6 +30,7 @@ from fairseq_posenc.study.compare import report
 from fairseq_posenc.study.compare.cells import RANDOM, Runs
 from fairseq_posenc.study.compare.plan import read_plan
 from fairseq_posenc.study.engine import grid
+from fairseq_posenc.text.data import databin
 
 SCRIPTS = Path(sys.executable).parent
 SIZES = "--encoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2 --num-workers 0"
@@ -120,7 +121,7 @@ def test_a_grid_in_two_parts_and_its_extension(world, tmp_path, forked, monkeypa
     run = results(out)["tisa", 1e-2, 1]
     assert run["loss"] != run["selection"]
     assert run["loss"] < run["unigram"] + 2
-    assert [point["updates"] for point in run["curve"]] == [2, 4, 6, 8]
+    assert [point["updates"] for point in run["curve"]] == [*range(1, 9)]
     assert set(run["by_length"]) == {"32", "64"}
     assert len(run["r_squared"]) == 1
     (out / "added.json").write_text("{}")  # of 0.1.0
@@ -261,6 +262,10 @@ def test_the_validations_of_a_continued_run_that_was_killed(world, tmp_path, mon
     kill = True
     assert status_of(*command) == 130
     kill = False
+    before = {path: path.read_bytes() for path in out.glob("*/runs/*/*/*")}
+    assert status_of(*command, "--dry-run") == 0
+    assert {path: path.read_bytes() for path in out.glob("*/runs/*/*/*")} == before
+    assert (out / "u8" / name / "checkpoint_1_6.pt") in before
     write(tmp_path, **fields, budgets=[16])
     assert status_of(*command) == 2
     write(tmp_path, **fields, budgets=[8, 12, 16])
@@ -268,6 +273,16 @@ def test_the_validations_of_a_continued_run_that_was_killed(world, tmp_path, mon
     curve = json.loads((out / "u16" / name / "result.json").read_text())["curve"]
     assert [point["updates"] for point in curve] == [*range(1, 17)]
     assert not [*out.glob("*/runs/*/*/*.pt")]
+
+
+@pytest.mark.slow
+def test_an_enhanced_mask_decoder_has_no_loss_beyond_its_table(world, tmp_path, forked):
+    plan = write(
+        tmp_path, schemes={"tisa": {"options": {"mask_decoder_steps": 2}}}, reference="tisa", learning_rates=[1e-2], seeds=1
+    )
+    assert status_of("compare", plan, "--data", world.prepared, "--out", tmp_path / "out") == 0
+    (run,) = results(tmp_path / "out").values()
+    assert run["by_length"] == {}
 
 
 @pytest.mark.parametrize(("scheme", "others"), [("untied", {}), ("shaw", LANGUAGE_MODELS)])
@@ -497,6 +512,7 @@ def test_the_examples_are_plans_that_fairseq_train_takes(name, world, tmp_path, 
     monkeypatch.chdir(tmp_path)
     for folder in ("glue_data", "squad"):  # which the plans name
         Path(folder).mkdir()
+    monkeypatch.setattr(databin, "read", lambda *_: (range(10**6), None))  # enough text for samples of any length
     *_, last = read_plan(readme.ROOT / "examples" / "compare" / f"{name}.yaml").tables().values()
     Runs(last, world.prepared, {}).check()
 

@@ -148,6 +148,13 @@ def test_a_scheme_that_was_not_tested_is_not_called_best():
     assert f"it was not tested, and of the schemes that were, {best} has the least" in report.answer(rows, plan)
 
 
+def test_a_late_scheme_beside_runs_whose_starts_were_not_measured():
+    late = [make_run("tisa", seed=seed, loss=8.0, permuted=8.0) for seed in (1, 2, 3)]
+    runs = [*late, *(make_run("absolute", seed=seed, permuted=None) for seed in (1, 2, 3))]
+    plan = make_plan(["absolute", "tisa"], learning_rates=[2e-3])
+    assert "absolute has the least loss" in report.answer(summarise(plan, runs), plan)
+
+
 def test_what_is_not_done_or_not_equal():
     runs, plan = make_runs(), make_plan([*SCHEMES, "t5"])
     assert "not complete: 8 runs are left" in report.state(plan, runs, left=8)

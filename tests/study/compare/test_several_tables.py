@@ -112,6 +112,8 @@ def test_the_order_of_two_sizes():
     (found,) = tables.agreement(plan, [small, turned])
     assert (found["tau"], found["low"], found["high"], found["seeds"]) == (-1, -1, -1, 3)
     assert tables.agreement(plan, [small, outcome(plan, "large", {"absolute": 4.2, "tisa": 4.1, "rope": 4.0})])[0]["tau"] == 1
+    same = dict.fromkeys(["absolute", "tisa", "rope"], 4.0)
+    assert tables.agreement(plan, [small, outcome(plan, "large", same)]) == []  # no order
     assert tables.losses(plan, [small]).rows == [["small", "5.402 (3)", "5.002 (2)", "4.902 (1)"]]
     assert tables.leads(plan, [small]).rows == [["small", "−0.400 ± 0.000", "−0.500 ± 0.000"]]
 

@@ -42,6 +42,7 @@ def test_precedence(tmp_path):
         ("tasks: {RTE: {lr: 1}}", [], r"settings of RTE .*: lr: did you mean lrs\?"),
         ("3: 4", [], r"h\.yaml"),
         ("epochs: many", [], "--epochs .*'many'"),
+        ("epochs:", [], r"settings of RTE .*h\.yaml\): epochs has no value"),
         ("epochs: 0", [], "--epochs .*at least 1"),
         ("epochs: [3]", [], r"--epochs .*\[3\]"),
         ("dropout: 1.5", [], "--dropout "),

@@ -282,7 +282,7 @@ def test_answers_inside_tokens_get_the_whole_tokens():
     assert answer_tokens(encoding(3), 4, 7) == (1, 1)
     assert answer_tokens(encoding(3), 5, 9) == (1, 2)
     assert answer_text(text, encoding(3), *answer_tokens(encoding(3), 5, 9)) == "bbb ccc"
-    assert answer_tokens(encoding(3), 3, 4) == (1, 1)  # a space belongs to no token: the next one
+    assert answer_tokens(encoding(3), 3, 4) == (3, 3)  # a space belongs to no token
 
 
 @settings(deadline=None)
