@@ -15,7 +15,7 @@ sees the same examples in the same order.
 
 Scores after training are means with 95% intervals over seeds, as in `fairseq-posenc compare`. OUT gets report.html, results.md,
 results.csv and results.json. The same command again does only what is not done yet. Needs `pip install -e '.[hf,compare]'
-sentence-transformers`.
+sentence-transformers datasets`.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Experiment:
         self._stsb = [*glue_data.read(files["STS-B"]["STS-B"], stsb)]
         self._tagged = [read_tagged(path) for path in args.tagged or ()]
         self._tags = sorted({tag for sentence in self._tagged[0] for _, tag in sentence}) if self._tagged else []
-        paths = (files["QNLI"]["train"], files["STS-B"]["STS-B"], *(args.tagged or ()))
-        self._data = {str(number): sha256(path) for number, path in enumerate(paths)}
+        read = {SIMILARITY: (files["QNLI"]["train"], files["STS-B"]["STS-B"]), TAGS: args.tagged or ()}
+        self._data = {name: list(map(sha256, paths)) for name, paths in read.items()}
 
     def cells(self) -> list[Cell]:
         """Return a run per benchmark, model and seed."""
@@ -115,7 +115,7 @@ class Experiment:
             for model, path in self._models.items()
         }
         return [
-            Cell({"benchmark": name, "model": model, "seed": seed}, {**settings, "model": files[model], "data": self._data})
+            Cell({"benchmark": name, "model": model, "seed": seed}, {**settings, "model": files[model], "data": self._data[name]})
             for name in (SIMILARITY, *([TAGS] if self._tagged else []))
             for model, path in self._models.items()
             for seed in range(1, args.seeds + 1)

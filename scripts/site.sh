@@ -4,7 +4,7 @@
 #   python -m http.server --directory site
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-bash scripts/setup_venv.sh docs compare
+bash scripts/setup_venv.sh docs compare hf
 . .venv/bin/activate
 export NO_MKDOCS_2_WARNING=1
 exec python -m mkdocs build "$@"

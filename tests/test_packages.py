@@ -25,9 +25,9 @@ FLOORS = {  # each imports only those above it; then the most lines of code that
     "base": 702,
     "core": 4_889,
     "text": 1_796,
-    "plugin": 5_355,
+    "plugin": 5_358,
     "huggingface": 2_484,
-    "study": 6_089,
+    "study": 6_086,
     "entry points": 346,  # cli, train, and the package itself, which import what they start
 }
 MAX_CODE_LINES = 21_661

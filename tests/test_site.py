@@ -14,8 +14,8 @@ from fairseq_posenc.core.schemes import REGISTRY
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    for package in ("mkdocs", "material", "mkdocstrings_handlers.python", "scipy", "statsmodels"):
-        pytest.importorskip(package, reason=f"{package} is not installed: pip install -e '.[docs,compare]'")
+    for package in ("mkdocs", "material", "mkdocstrings_handlers.python", "scipy", "statsmodels", "transformers"):
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install -e '.[docs,compare,hf]'")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}

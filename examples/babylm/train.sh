@@ -7,7 +7,7 @@
 # TEXT is a file or a folder, as for 'fairseq-posenc prepare'. The same command continues one that was killed.
 set -euo pipefail
 [ $# -ge 2 ] || {
-  sed -n 's/^# \?//p' "$0" >&2
+  sed -n '2,7s/^# \?//p' "$0" >&2
   exit 2
 }
 text=$1 out=$2 budget=${3:-tiny}

@@ -34,7 +34,7 @@ def load_encoder(source: str | os.PathLike) -> Encoder:
         found.vocabulary.order,
     )  # the tokenizer's, of each symbol in the order of fairseq's dictionary
     symbols = {name: getattr(encoder.config, name) for name in ("padding_idx", "separator_idx")}
-    own: dict[str, Any] = {name: None if index is None else int(number[index]) for name, index in symbols.items()}
+    own: dict[str, Any] = {name: int(number[index]) for name, index in symbols.items() if index is not None}
     numbered = type(encoder)(replace(encoder.config, **own))
     words = encoder.embed_tokens.weight[number.argsort()]
     numbered.load_state_dict(encoder.state_dict() | {"embed_tokens.weight": words})

@@ -97,7 +97,7 @@ def export(options: Options) -> dict[str, Parity]:
 def _export_tokenizer(checkpoint: Checkpoint, batches: list[Tensor], length: int, folder: Path) -> str:
     """Write the tokenizer and compare it with the data-bin's own; returns a sentence about that."""
     vocabulary = checkpoint.vocabulary
-    fast = fast_tokenizer.build(vocabulary, length, checkpoint.head.kind)
+    fast = fast_tokenizer.build(vocabulary, length, checkpoint.head.kind, checkpoint.start)
     texts = [fast.decode(row, skip_special_tokens=True) for batch in batches for row in batch.tolist()]
     symbols = vocabulary.dictionary.symbols[vocabulary.dictionary.nspecial :: 7]
     texts += fast_tokenizer.raw_texts(fast.get_added_vocab(), vocabulary.tokenizer.tokens(symbols))

@@ -26,18 +26,18 @@ RAW = unicodedata.normalize(
 ).split("|")
 """Decomposed letters, marks in several orders, compatibility characters, emoji, white space and control characters."""
 
-TEMPLATES = {"CausalLM": ("{eos} $A", "{eos} $A {eos} $B"), "Seq2SeqLM": ("$A {eos}", "$A {eos} $B {eos}")}
+TEMPLATES = {"CausalLM": ("{first} $A", "{first} $A {eos} $B"), "Seq2SeqLM": ("$A {eos}", "$A {eos} $B {eos}")}
 """What a text and a pair become for the heads of models that have a decoder."""
 
 
-def build(vocabulary: Vocabulary, max_length: int, kind: str = "MaskedLM") -> PreTrainedTokenizerFast:
+def build(vocabulary: Vocabulary, max_length: int, kind: str = "MaskedLM", start: int = 0) -> PreTrainedTokenizerFast:
     """Return the fast tokenizer of a data-bin.
 
     Args:
         vocabulary: the data-bin's.
         max_length: tokens to which ``truncation=True`` cuts a text.
         kind: of the model's head. Encoders read sentences and pairs between ``<s>`` and ``</s>``, causal models write after
-            ``</s>``, and models of translation read a sentence and ``</s>``.
+            the symbol ``start``, and models of translation read a sentence and ``</s>``.
 
     Raises:
         InputError: the tokenizers library has no equivalent of this kind of tokenizer.
@@ -48,12 +48,12 @@ def build(vocabulary: Vocabulary, max_length: int, kind: str = "MaskedLM") -> Pr
     except InputError as error:
         raise InputError(f"{vocabulary.folder}: {error}: export with --no-tokenizer") from None
     bos, pad, eos, unk = (dictionary[i] for i in (dictionary.bos(), dictionary.pad(), dictionary.eos(), dictionary.unk()))
-    first = eos if kind == "CausalLM" else bos
+    first = dictionary[start] if kind == "CausalLM" else bos
     # As fairseq's tasks put sentences and pairs together.
     single, pair = TEMPLATES.get(kind, ("{bos} $A {eos}", "{bos} $A {eos} {eos} $B {eos}"))
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=single.format(bos=bos, eos=eos),
-        pair=pair.format(bos=bos, eos=eos),
+        single=single.format(bos=bos, eos=eos, first=first),
+        pair=pair.format(bos=bos, eos=eos, first=first),
         special_tokens=[(bos, dictionary.bos()), (eos, dictionary.eos())],
     )
     whole = isinstance(vocabulary.tokenizer, Sentencepiece)  # whose normaliser reads a text with the names of these tokens

@@ -64,7 +64,7 @@ def save(model, path: Path, data: Path) -> Path:
     return path
 
 
-def save_causal(data, path, positions, **options):
+def save_causal(data, path, positions, add_bos_token=False, **options):
     """A checkpoint of a language model with random weights, as fairseq's trainer writes it."""
     torch.manual_seed(0)
     arch = {"_name": "transformer_lm_posenc", "positions": positions, "share_decoder_input_output_embed": True}
@@ -72,7 +72,7 @@ def save_causal(data, path, positions, **options):
     model = build("transformer_lm_posenc", given, load_dictionary(data, masked=False))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    task = {"_name": "language_modeling", "data": str(data), "tokens_per_sample": 48}
+    task = {"_name": "language_modeling", "data": str(data), "tokens_per_sample": 48, "add_bos_token": add_bos_token}
     criterion = {"_name": "cross_entropy"}
     cfg = {"model": OmegaConf.to_container(model.args), "task": task, "criterion": criterion, "common": {"seed": 1}}
     write(path, untrained(plain(cfg), model))

@@ -170,12 +170,12 @@ def test_the_tokenizer_is_transformers_own(saved, toy_text, tmp_path):
 
 @pytest.mark.parametrize("name", thorough_but(("absolute", "tisa", "m4m", "tupe_r"), expressions(), SOME))
 def test_every_scheme_is_exported(name, prepared, tmp_path):
-    """As this project's own class, but with absolute positions, which transformers' ALBERT has too."""
+    """As this project's own class, but with a table of absolute positions, which transformers' ALBERT has too."""
     path = save(make_model(f"albert_{name}_tiny", prepared, embedding_size=8), tmp_path / "checkpoint.pt", prepared)
     checkpoint = Checkpoint(path, prepared, "lm")
     exported = to_transformers(checkpoint)
     model, left_out = exported.model, exported.left_out
-    assert type(model) is (transformers.AlbertForMaskedLM if name == "absolute" else PosencForMaskedLM)
+    assert type(model) is (transformers.AlbertForMaskedLM if name in ("absolute", "sinusoidal") else PosencForMaskedLM)
     assert {part.partition(".")[0] for part in left_out} == {"classification_heads"}
     tokens = made_up(44, 30)
     torch.testing.assert_close(

@@ -77,15 +77,19 @@ def test_it_generates_what_the_scores_say(tisa):
     assert found[1].tolist() == rows[1]
 
 
-@pytest.mark.parametrize("before", [False, True], ids=["own", "GPT-NeoX"])
-def test_pairs_are_scored_alike_from_the_symbol_before_the_text(prepared, tmp_path, before):
-    path = save_causal(prepared, tmp_path / "checkpoint.pt", "rope", decoder_normalize_before=before)
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [({}, 2), ({"decoder_normalize_before": True}, 2), ({"add_bos_token": True}, 0)],
+    ids=["own", "GPT-NeoX", "--add-bos-token"],
+)
+def test_pairs_are_scored_alike_from_the_symbol_before_the_text(prepared, tmp_path, options, first):
+    path = save_causal(prepared, tmp_path / "checkpoint.pt", "rope", **options)
     export(path, None, tmp_path / "export")
     texts = ["w1 w2 w4", "w9"]
     scorers = [read(str(model), None) for model in (path, tmp_path / "export")]
     rows = [[scorer.encode(text).ids.tolist() for text in texts] for scorer in scorers]
     assert rows[0] == rows[1]
-    assert {row[0] for row in rows[0]} == {2}  # as in the samples of language_modeling
+    assert {row[0] for row in rows[0]} == {first}  # as in the samples of language_modeling
     scores = [scorer.scores([scorer.encode(text) for text in texts], ORIGINAL) for scorer in scorers]
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
     ids = torch.tensor([rows[0][0]])

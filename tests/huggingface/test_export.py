@@ -131,7 +131,7 @@ def test_every_scheme_is_exported(name, prepared, tmp_path):
         max(parity.difference for parity in export(path, prepared, tmp_path / "out", "lm", no_tokenizer=True).values())
         < TOLERANCE
     )
-    own = name in ("sinusoidal", "t5", "absolute_t5")
+    own = name in ("sinusoidal", "t5", "absolute_t5", "bert_r")
     assert (json.loads((tmp_path / "out" / "config.json").read_text()).get("format") == 1) == (not own)
 
 

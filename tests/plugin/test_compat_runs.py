@@ -358,7 +358,7 @@ def test_two_processes_continue_what_one_began_and_leave_off_together(train, dat
     finally:
         parent.kill()
     said = output.read_text()
-    assert "training on 2 devices" in said
+    assert "training on the CPU (processes: 2," in said
     assert re.findall(r"train_inner.*?num_updates=(\d+)", said)[0] == "3"
     assert said.count("asked by SIGUSR1 to stop, after") == 2
     assert f"after {updates(checkpoint(tmp_path))} updates" in said

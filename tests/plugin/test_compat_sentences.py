@@ -62,6 +62,7 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
             "--max-update 0: the learning rate is 0 from --total-num-update 5 on",
         ),
         (f"BIN {FLAGS} --batch-size 12 --max-tokens 999", "--batch-size 12: fairseq would"),
+        (f"BIN {FLAGS} --arch transformer_tisa_tiny", "--task masked_lm: it is for encoders, such as --arch roberta_tisa"),
         (f"BIN {FLAGS} --best-checkpoint-metric accuracy", "--best-checkpoint-metric accuracy: the worst checkpoint"),
         (
             f"BIN {FLAGS} --maximize-best-checkpoint-metric",

@@ -188,9 +188,9 @@ class Checkpoint:
 
     @property
     def start(self) -> int:
-        """What stands before the first word of a text: ``<s>``, or for a decoder ``</s>``."""
-        dictionary = self.vocabulary.dictionary
-        return dictionary.eos() if self.has_decoder else dictionary.bos()
+        """What stands before the first word of a text: ``<s>``, or for a decoder without ``--add-bos-token`` ``</s>``."""
+        dictionary, begins = self.vocabulary.dictionary, getattr(self.task, "add_bos_token", False)
+        return dictionary.eos() if self.has_decoder and not begins else dictionary.bos()
 
     @property
     def heads(self) -> list[str]:

@@ -127,11 +127,12 @@ REFUSALS: dict[str, tuple[Condition, str]] = {
         f"it is for batches of one shape; add --task {ONE_SHAPE}, or leave --compile out",
     ),
     f"--task {ONE_SHAPE}, --task {SENTENCE_ORDER} and --pack-examples": (
-        lambda s: (
-            (s.task._name in (ONE_SHAPE, SENTENCE_ORDER) or getattr(s.task, "pack_examples", 0))
-            and getattr(ARCH_MODEL_REGISTRY[s.model._name], "option_set", None) is not ENCODER_OPTIONS
-        ),
+        lambda s: (s.task._name in (ONE_SHAPE, SENTENCE_ORDER) or getattr(s.task, "pack_examples", 0)) and not _encodes(s, None),
         "they are for the encoders of fairseq_posenc, such as --arch roberta_tisa",
+    ),
+    "--task {task._name}": (
+        lambda s: s.task._name in ("masked_lm", "sentence_prediction", "squad") and not _encodes(s, ENCODER_OPTIONS),
+        "it is for encoders, such as --arch roberta_tisa, and this model is or has a decoder",
     ),
     "--criterion {criterion._name}": (
         lambda s: s.task._name in MASKED and s.criterion._name != s.task._name,
@@ -194,6 +195,11 @@ def check(cfg: Any, zero: int = 0) -> None:
     faults += [f"{flags}: {reason}" for flags, (condition, reason) in REFUSALS.items() if condition(settings)]
     if faults:
         raise InputError(faults[0].format(**vars(settings)))
+
+
+def _encodes(settings: Any, others: Any) -> bool:
+    """Return whether the model is an encoder of this package; a model without options of its kind has ``others``."""
+    return getattr(ARCH_MODEL_REGISTRY[settings.model._name], "option_set", others) is ENCODER_OPTIONS
 
 
 def _decays_to_zero_early(schedule: Any, limits: Any) -> bool:

@@ -164,8 +164,7 @@ def _of_vectors(model: AnalyzedModel, vectors: Tensor) -> tuple[dict[str, Any], 
             f"{model.label}: rows of each of those matrices, from the first quarter of the sequence to the last, centred on "
             "the diagonal. Where they coincide, the head treats all positions alike."
         )
-        drawn = (("scores", of_scores, scores_figure(scores)), ("rows", of_rows, rows_figure(scores)))
-        figures[SCORES] = [Figure(*figure) for figure in drawn]
+        figures[SCORES] = [Figure("scores", of_scores, scores_figure(scores)), Figure("rows", of_rows, rows_figure(scores))]
     return numbers, figures
 
 

@@ -39,9 +39,7 @@ class Options(Setting):
     out: Path = option("the folder to write", metavar="DIR")
     tasks: tuple[str, ...] = option("which tasks", DEFAULT, metavar="A,B")
     schemes: tuple[str, ...] = option(
-        "expressions such as absolute+tisa, or architectures, also with @SAMPLING (default: all schemes)",
-        (),
-        metavar="A,B",
+        "expressions such as absolute+tisa, or architectures, also with @SAMPLING (default: all schemes)", (), metavar="A,B"
     )
     seeds: int = option("runs of each scheme on each task: the seeds 1 … N", 1, **COUNT, maximum=1000)
     jobs: int = option("runs at a time, each in a thread", 1, **COUNT, maximum=256)

@@ -65,4 +65,4 @@ def test_modernberts_on_two_nodes(config, data_bin, tmp_path):
     printed = [node.communicate(timeout=300)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], printed
     assert '"num_updates": "2"' in printed[0]
-    assert "training on 2 devices" in printed[0]
+    assert "training on the CPU (processes: 2," in printed[0]
