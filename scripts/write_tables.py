@@ -185,7 +185,8 @@ def ladder(name: str) -> tuple[Plan, list[tables.Outcome]]:
     plan, outcomes = read_plan(ROOT / f"examples/compare/ladder_{name}.yaml"), []
     for table, of_table in plan.tables().items():
         found = recorded(RESULTS / "ladder" / name / table, "runs/*/*")
-        if runs := [run for run in found if run["status"] in (FINISHED, DIVERGED)]:
+        rates = of_table.learning_rates
+        if runs := [run for run in found if run["status"] in (FINISHED, DIVERGED) and run["lr"] in rates]:
             outcomes.append(tables.Outcome(table, of_table, summarise(of_table, runs), runs))
     return plan, outcomes
 
@@ -193,23 +194,27 @@ def ladder(name: str) -> tuple[Plan, list[tables.Outcome]]:
 def ladder_budget() -> str:
     """Return the differences from the reference during the longest runs, at a constant rate, and at their end."""
     plan, (*_, longest) = ladder("budget")
-    curves = {scheme: {run["seed"]: run["curve"] for run in runs} for scheme, runs in finished(longest.runs).items()}
-    at = [
-        max(point["updates"] for point in curves[plan.reference][1] if point["updates"] <= budget) for budget in plan.budgets[:-1]
-    ]
+    curves = {
+        scheme: {run["seed"]: {point["updates"]: point["loss"] for point in run["curve"]} for run in runs}
+        for scheme, runs in finished(longest.runs).items()
+    }
+    at = [max(updates for updates in curves[plan.reference][1] if updates <= budget) for budget in plan.budgets[:-1]]
     lines = []
     for row in longest.rows:
         cells = [str(row["runs"]), engine_report.with_interval(row, name="loss")]
         for updates in at:
-            own, other = (
-                {seed: next(point["loss"] for point in curve if point["updates"] == updates) for seed, curve in of_scheme.items()}
-                for of_scheme in (curves[row["scheme"]], curves[plan.reference])
-            )
-            difference = level(np.array([own[seed] - other[seed] for seed in sorted(own.keys() & other.keys())]), "mean")
-            cells.append("–" if row["scheme"] == plan.reference else engine_report.with_interval(difference, "+.3f"))
+            losses = {name: {seed: curve[updates] for seed, curve in of_name.items()} for name, of_name in curves.items()}
+            cells.append(lead(losses, row["scheme"], plan.reference))
         lines.append([row["scheme"], *cells, engine_report.with_interval(row["difference"], "+.3f")])
     ends = [f"− {plan.reference}, {updates:,} updates" for updates in at] + [f"− {plan.reference}, end"]
     return tabulate(lines, ("scheme", "runs", "loss", *ends), "github", disable_numparse=True)
+
+
+def lead(losses: Mapping[str, Mapping[int, float]], scheme: str, reference: str) -> str:
+    """Return the mean difference of a scheme's losses by seed from the reference's, with its interval above one seed."""
+    own, other = losses[scheme], losses[reference]
+    differences = level(np.array([own[seed] - other[seed] for seed in sorted(own.keys() & other.keys())]), "mean")
+    return "–" if scheme == reference else engine_report.with_interval(differences, "+.3f")
 
 
 def ladder_size() -> str:
@@ -218,20 +223,19 @@ def ladder_size() -> str:
     smallest, *_ = plan.tables().items()
     runs = [run for run in comparison_of("english")[1] if run["scheme"] in plan.schemes]
     outcomes = [tables.Outcome(*smallest, summarise(smallest[1], runs), runs), *larger]
-    shown = [of(plan, outcomes) for of in (tables.losses, tables.leads, tables.first_uses)]
-    heads = ("loss (rank)", f"− {plan.reference}", "start")
-    columns = {"scheme": [*plan.schemes]}
-    for place, outcome in enumerate(outcomes):
-        for head, table in zip(heads, shown, strict=True):
-            columns[f"{outcome.name}: {head}"] = [
-                dict(zip(table.head, table.rows[place], strict=True)).get(scheme, "–") for scheme in plan.schemes
-            ]
-    taus = [
-        f"{each['tau']:.2f} ({' and '.join(each['tables'])}, {each['seeds']} seeds)" for each in tables.agreement(plan, outcomes)
-    ]
-    return (
-        tabulate(columns, "keys", "github", disable_numparse=True) + f"\n\nKendall's τ of the orders by loss: {', '.join(taus)}."
-    )
+    columns: dict[str, list[str]] = {"scheme": [*plan.schemes]}
+    for outcome in outcomes:
+        losses = {name: {run["seed"]: run["loss"] for run in of} for name, of in finished(outcome.runs).items()}
+        ranks = {row["scheme"]: (rank, row) for rank, row in enumerate(outcome.rows, 1)}
+        cells = [
+            (f"{row['loss']:.3f} ({rank})", lead(losses, name, plan.reference), report.start_with_ends(row["start"]))
+            for name, (rank, row) in ((name, ranks[name]) for name in plan.schemes)
+        ]
+        heads = [f"{outcome.name}: {head}" for head in ("loss (rank)", f"− {plan.reference}", "start")]
+        columns |= dict(zip(heads, map(list, zip(*cells, strict=True)), strict=True))
+    taus = [f"{each['tau']:.2f} ({' and '.join(each['tables'])})" for each in tables.agreement(plan, outcomes)]
+    found = tabulate(columns, "keys", "github", disable_numparse=True)
+    return f"{found}\n\nKendall's τ of the orders by loss, with the seeds that both have: {', '.join(taus)}."
 
 
 def ladder_length() -> str:
@@ -397,6 +401,7 @@ TABLES = {
         "language models": language_models,
         "language model claims": language_model_claims,
         "ladder: budget": ladder_budget,
+        "ladder: size": ladder_size,
         "ladder: length": ladder_length,
         "ladder: cause": ladder_cause,
         "initial values": by_initial_scale,
