@@ -179,11 +179,14 @@ EXTRAS = {"transformers", "tokenizers", "safetensors", "accelerate", "matplotlib
 @pytest.mark.parametrize(
     ("command", "packages"),
     [
-        ("compare plan.yaml --data bin --out out", "matplotlib scipy statsmodels"),
-        ("tasks --out out", "matplotlib scipy statsmodels"),
-        ("glue --data glue --checkpoint model.pt --out out", "scikit-learn scipy"),
-        ("analyze model.pt --text text.txt --out out", "matplotlib scikit-learn scipy"),
-        ("init-tisa roberta --kernels 5 --out model.pt", "'transformers<6,>=4.57' safetensors accelerate scikit-learn scipy"),
+        ("compare plan.yaml --data bin --out out", "matplotlib 'scipy>=1.15' statsmodels"),
+        ("tasks --out out", "matplotlib 'scipy>=1.15' statsmodels"),
+        ("glue --data glue --checkpoint model.pt --out out", "scikit-learn 'scipy>=1.15'"),
+        ("analyze model.pt --text text.txt --out out", "matplotlib scikit-learn 'scipy>=1.15'"),
+        (
+            "init-tisa roberta --kernels 5 --out model.pt",
+            "'transformers<6,>=4.57' safetensors accelerate scikit-learn 'scipy>=1.15'",
+        ),
         ("export-hf model.pt --out out", "'transformers<6,>=4.57' safetensors accelerate"),
         ("import-hf roberta --out model.pt", "'transformers<6,>=4.57' safetensors accelerate"),
         ("schemes tisa --plot picture.png", "matplotlib"),

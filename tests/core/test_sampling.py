@@ -145,7 +145,8 @@ def test_the_documentation_lists_what_takes_whole_numbers_only():
     paragraph = next(
         part for part in (readme.ROOT / "docs" / "length.md").read_text("utf-8").split("\n\n") if "reject, since" in part
     )
-    assert {*re.findall(r"`(\w+)`", paragraph)} - {"cape", "uniform"} == REGISTRY.keys() - FUNCTIONS
+    # `reset` has rows in the tables of others, and two numbers beside their biases, which take any positions.
+    assert {*re.findall(r"`(\w+)`", paragraph)} - {"cape", "uniform"} == TABLES - {"reset"}
 
 
 @pytest.fixture
