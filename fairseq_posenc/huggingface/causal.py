@@ -58,7 +58,7 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
 
         Args:
             input_ids: (B, n), padded on either side.
-            attention_mask: (B, n), 0 at padding, as are all padding symbols.
+            attention_mask: (B, n), 0 at padding; padding symbols in ``input_ids`` are padding in any case.
             token_type_ids: None or zeros.
             labels: (B, n), usually ``input_ids``, -100 where there is none: label i + 1 is compared with the scores at i.
             logits_to_keep: of how many last tokens there are scores, 0: of all; or (k,) the places of those that have them.

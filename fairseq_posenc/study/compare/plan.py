@@ -118,7 +118,7 @@ class Plan(Strict):
         sizes, recipes, lengths, budgets: a table for each combination (:meth:`tables`): sizes of the models by name; other
             learning rates, batches, warm-ups and decays by name, which take precedence over those of a size; tokens per sample;
             and updates. An update has as many tokens at every length. A run continues from that with a smaller budget, as it was
-            before the learning rate fell, where ``decay`` is given and ``warmup`` is a number of updates.
+            before the learning rate fell, where ``decay`` is below 0.5 and ``warmup`` is a number of updates.
         valid_tokens: tokens of the validation text that are read.
         threads: of a process on a CPU, on which the last digits of a loss depend.
         train: further flags of fairseq-train.
