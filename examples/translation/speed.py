@@ -69,7 +69,7 @@ def seconds(run: Callable[[], None], device: torch.device) -> float:
 def memory(model: Any, batch: dict[str, torch.Tensor], device: torch.device) -> float:
     """Return the MB of an update."""
     if device.type != "cuda":
-        return saved_bytes(model, lambda: loss(model, batch)) / 1e6
+        return saved_bytes(model.parameters(), lambda: loss(model, batch)) / 1e6
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()  # all models' parameters
     train(model, batch)
