@@ -25,12 +25,12 @@ FLOORS = {  # each imports only those above it; then the most lines of code that
     "base": 702,
     "core": 4_889,
     "text": 1_796,
-    "plugin": 5_358,
-    "huggingface": 2_484,
-    "study": 6_086,
+    "plugin": 5_359,
+    "huggingface": 2_481,
+    "study": 6_081,
     "entry points": 346,  # cli, train, and the package itself, which import what they start
 }
-MAX_CODE_LINES = 21_661
+MAX_CODE_LINES = 21_654
 """Lines of code of the package, without docstrings, comments and blank lines; what a change adds is taken from elsewhere."""
 MAX_EDGES = {"between floors": 20, "within floors": 45}
 """Pairs of floors, or of units of one floor, of which one imports the other."""

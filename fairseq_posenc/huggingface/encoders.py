@@ -29,10 +29,7 @@ def load_encoder(source: str | os.PathLike) -> Encoder:
     from .source_models import read
 
     found = read(os.fspath(source))
-    encoder, number = (
-        found.encoder(),
-        found.vocabulary.order,
-    )  # the tokenizer's, of each symbol in the order of fairseq's dictionary
+    encoder, number = found.encoder(), found.vocabulary.order  # the tokenizer's, by the place in fairseq's dictionary
     symbols = {name: getattr(encoder.config, name) for name in ("padding_idx", "separator_idx")}
     own: dict[str, Any] = {name: int(number[index]) for name, index in symbols.items() if index is not None}
     numbered = type(encoder)(replace(encoder.config, **own))

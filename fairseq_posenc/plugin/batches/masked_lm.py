@@ -99,12 +99,13 @@ class PermutedDataset(BaseWrapperDataset):
         inputs, targets = self.dataset[index].clone(), self._targets[index]
         hidden = targets != self._symbols.pad()
         visible = (~hidden).nonzero().flatten()[1:]
-        order = np.random.RandomState(index).permutation(len(visible))
+        documents = None
         if self._starts is not None:
             fixed = (inputs == self._symbols.bos()) | (inputs == self._symbols.eos())
             visible = visible[~fixed[visible]]
             documents = self._starts(torch.where(hidden, targets, inputs)[None])[0, visible]
-            order = np.lexsort((np.random.RandomState(index).permutation(len(visible)), documents))
+        shuffled = np.random.RandomState(index).permutation(len(visible))
+        order = shuffled if documents is None else np.lexsort((shuffled, documents))
         inputs[visible] = inputs[visible[order]]
         return inputs
 

@@ -90,9 +90,8 @@ def main(options: Options) -> None:
             show(study.write(report(plan, outcomes)))
     if failures:
         raise OSError(" ".join(failures))
-    for name, runs in (
-        tables.items() if not options.dry_run else ()
-    ):  # from the checkpoints of some runs, those with larger budgets have continued by now
+    # From the checkpoints of some runs, those with larger budgets have continued by now.
+    for name, runs in tables.items() if not options.dry_run else ():
         for path in (options.out / name).glob(f"runs/*/*/checkpoint_*_{runs.plan.constant_until}.pt"):
             if not (path.parent / LAST).exists():  # the models were not to be kept
                 path.unlink()

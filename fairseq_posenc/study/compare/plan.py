@@ -198,11 +198,8 @@ class Plan(Strict):
             wrong.append("stop: losses of runs that end after different updates choose no learning rate, and need no benchmarks")
         flags = {flag for size in self.sizes.values() for flag in self._widths(size)} & _flags(self.train)
         wrong += [f"train: sizes has other fields for {', '.join(sorted(flags))}"] if flags else []
-        wrong += (
-            ["train: budgets decide --save-interval-updates"]
-            if self.budgets and "--save-interval-updates" in _flags(self.train)
-            else []
-        )
+        if self.budgets and "--save-interval-updates" in _flags(self.train):
+            wrong.append("train: budgets decide --save-interval-updates")
         batches = {recipe.batch_size or self.batch_size for recipe in self.recipes.values()} or {self.batch_size}
         uneven = [(n, tokens) for n in self.lengths for rows in batches if (tokens := rows * self.tokens_per_sample) % n]
         wrong += [f"lengths: {n} does not divide the tokens of an update, {tokens:,}" for n, tokens in uneven]
