@@ -304,6 +304,12 @@ def test_a_training_that_saves_nothing_is_not_told_so_at_every_update(saving, ca
     assert not caplog.text
 
 
+def test_seconds_between_checkpoints_that_are_no_number_name_the_variable(monkeypatch):
+    monkeypatch.setenv(graceful_stop.SAVE_SECONDS, "5min")
+    with pytest.raises(InputError, match="FAIRSEQ_POSENC_SAVE_SECONDS=5min"):
+        graceful_stop.save_and_stop(print)
+
+
 def test_a_signal_while_training_starts_is_kept_for_this_training_alone():
     run = ProgramRun(None, print, None)
     for asked in (True, False):

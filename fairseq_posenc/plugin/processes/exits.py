@@ -20,12 +20,16 @@ def refuse(refusal: str, program: str | None = None, status: int = REFUSED, loca
     """End this process; the first on each host prints the reason, and the others wait for their launcher to end them.
 
     Where ``local_rank`` is given, in a process group, one of the others may have met the error alone, and prints it after that.
+    The interpreter's own end is left out there, in which gloo's threads may abort the process.
     """
     rank = int(os.environ.get("LOCAL_RANK", "0")) if local_rank is None else local_rank
     if rank != 0:
         time.sleep(GRACE_SECONDS)
     if rank == 0 or local_rank is not None:
         print(f"{program or Path(sys.argv[0]).name}: {refusal}", file=sys.stderr, flush=True)
+    if distributed.is_initialized():
+        sys.stdout.flush()
+        os._exit(status)
     sys.exit(status)
 
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from ...base.errors import InputError
+
 logger = logging.getLogger(__name__)
 
 SIGNAL = signal.SIGUSR1  # which Slurm can send before the time limit; SIGTERM ends a training at once, as usual
@@ -48,11 +50,18 @@ def share_request(aggregate: Callable, trainer: Any, logging_outputs: Any, *extr
 
 
 def save_and_stop(validate_and_save: Callable) -> Callable:
-    """Wrap fairseq's end of an update: if requested, save checkpoint_last.pt and end training, except with ``--no-save``."""
+    """Wrap fairseq's end of an update: if requested, save checkpoint_last.pt and end training, except with ``--no-save``.
+
+    Raises:
+        InputError: the variable :data:`SAVE_SECONDS` is no number.
+    """
     from fairseq import checkpoint_utils
     from omegaconf import OmegaConf
 
-    seconds, saved = float(os.environ.get(SAVE_SECONDS, "inf")), time.monotonic()
+    try:
+        seconds, saved = float(os.environ.get(SAVE_SECONDS, "inf")), time.monotonic()
+    except ValueError:
+        raise InputError(f"{SAVE_SECONDS}={os.environ[SAVE_SECONDS]} is no number of seconds") from None
 
     @functools.wraps(validate_and_save)
     def validate_save_and_stop(cfg, trainer, task, epoch_itr, *rest):
