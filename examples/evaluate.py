@@ -44,7 +44,7 @@ from transformers import (
 from fairseq_posenc import cli
 from fairseq_posenc.base.commands import show, split_label
 from fairseq_posenc.base.errors import InputError
-from fairseq_posenc.base.files import sha256
+from fairseq_posenc.base.files import read_text, sha256
 from fairseq_posenc.base.record import FINISHED, FORMAT, read_object
 from fairseq_posenc.study.compare.results import level
 from fairseq_posenc.study.compare.statistics import against
@@ -71,10 +71,12 @@ def read_tagged(path: Path) -> list[Sentence]:
         InputError: a line has no tag; the message names it.
     """
     sentences: list[Sentence] = [[]]
-    for place, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    lines = read_text(path).split("\n")
+    conllu = any(line.count("\t") == 9 for line in lines)
+    for place, line in enumerate(lines, 1):
         if not line.strip():
             sentences.append([])
-        elif not line.startswith("#"):
+        elif not (conllu and line.startswith("#")):
             fields = line.split("\t") if "\t" in line else line.rsplit(maxsplit=1)
             if len(fields) < 2:
                 raise InputError(f"{path}, line {place}: a word and its tag are needed")

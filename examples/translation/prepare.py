@@ -58,7 +58,7 @@ def write_split(split: str, paths: list[Path], prefixes: list[Path], encoder: Li
     with ExitStack() as opened, tqdm(desc=split, unit=" pairs") as bar:
         writers = [opened.enter_context(DatabinWriter(prefix, encoder.dtype, len(encoder.symbols))) for prefix in prefixes]
         for chunk in read_pairs(paths):
-            sides = [encoder.encode([line.strip() for line in side]) for side in zip(*chunk, strict=True)]
+            sides = [encoder.encode([line.replace("\x85", " ").strip() for line in side]) for side in zip(*chunk, strict=True)]
             lengths = np.stack([sizes for _, sizes in sides]) - 1  # without </s>
             keep = np.ones(len(chunk), bool) if max_pieces is None else ((lengths > 0) & (lengths <= max_pieces)).all(0)
             for writer, (ids, sizes) in zip(writers, sides, strict=True):

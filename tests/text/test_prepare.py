@@ -101,12 +101,15 @@ def test_workers_and_chunks_do_not_change_the_result(tmp_path, monkeypatch):
     assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
-def test_held_out_documents_are_whole_and_not_in_training(tmp_path, text):
+def test_held_out_documents_are_whole_and_not_in_training(tmp_path, text, capsys):
     out = tmp_path / "out"
     assert prepare(text, "--out", out, *SMALL) == 0
 
     train, valid = documents(out, "train"), documents(out, "valid")
     assert (len(train), len(valid)) == (54, 6)
+    said = capsys.readouterr().err
+    assert f"train: 54 documents, {sum(document.split().count('2') + 1 for document in train)} lines" in said
+    assert f"valid: 6 documents, {sum(document.split().count('2') + 1 for document in valid)} lines" in said
     assert (
         prepare(text, "--valid", copy(text, add="\n"), "--out", tmp_path / "all", "--vocabulary", out / "sentencepiece.model")
         == 0

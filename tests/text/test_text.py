@@ -1,12 +1,15 @@
 """Reading, holding out and sampling."""
 
 import random
+from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from fairseq_posenc.text.data import text
-from fairseq_posenc.text.data.split import default_fraction, held_out, sample_lines
+from fairseq_posenc.text.data.split import Split, default_fraction, held_out, sample_lines, training_lines
+from fairseq_posenc.text.data.text import Passage
 from fairseq_posenc.text.vocabulary import SENTENCEPIECE, LineEncoder, train
 
 
@@ -84,6 +87,40 @@ def test_sample_is_bounded_uniform_and_in_order():
     assert sample == sample_lines(iter(lines), max_characters=20_000, seed=0)
     shuffled = random.Random(0).sample(lines, 100)
     assert sample_lines(shuffled, max_characters=500, seed=0) == shuffled
+
+
+@dataclass
+class Lines:
+    """A source of documents of one line; ``opened`` counts its readings."""
+
+    name: str
+    size: int | None
+    opened: int = 0
+
+    def passages(self, on_read):
+        self.opened += 1
+        return (Passage(f"{self.name[0]}{number:08}\n".encode(), True) for number in range((self.size or 100_000) // 10))
+
+
+@pytest.mark.parametrize(("sizes", "expected"), [((300_000, 100_000), (30_000, 10_000)), ((None, None), (20_000, 20_000))])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_every_large_file_is_read_for_the_vocabulary_in_proportion_to_its_size(sizes, expected, seed):
+    sources = [Lines(name, size) for name, size in zip("ab", sizes, strict=True)]
+    counts = Counter(line[0] for line in training_lines(sources, Split(["train"], 0, seed, 2), 40_000))
+    assert [counts[name] * 10 for name in "ab"] == pytest.approx(expected, rel=0.1)
+
+
+def test_few_of_many_files_are_read_for_the_vocabulary_and_all_of_little_text():
+    sources = [Lines("a", 1_000) for _ in range(1_000)]
+    lines = [*training_lines(sources, Split(["train"], 0, 1, 1000), 64_000)]
+    assert len(lines) == 64 * 100
+    assert sum(source.opened for source in sources) <= 65  # the first, in which there must be a document, may have no part
+    assert len([*training_lines(sources, Split(["train"], 0, 1, 1000), 1_000_000)]) == 100_000
+
+
+def test_lines_with_sentencepieces_own_character_are_learned_from():
+    model = train(["abc ▅ xyz", "abc def"] * 50, vocab_size=16, model_type="unigram", character_coverage=1.0)
+    assert {*"xyz"} <= {letter for symbol in LineEncoder({SENTENCEPIECE: model}).symbols[4:-1] for letter in symbol}
 
 
 def test_long_lines_are_learned_from():

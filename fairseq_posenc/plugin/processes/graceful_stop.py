@@ -61,7 +61,7 @@ def save_and_stop(validate_and_save: Callable) -> Callable:
     try:
         seconds, saved = float(os.environ.get(SAVE_SECONDS, "inf")), time.monotonic()
     except ValueError:
-        raise InputError(f"{SAVE_SECONDS}={os.environ[SAVE_SECONDS]} is no number of seconds") from None
+        raise InputError(f"{SAVE_SECONDS}={os.environ[SAVE_SECONDS]}: a number of seconds is needed") from None
 
     @functools.wraps(validate_and_save)
     def validate_save_and_stop(cfg, trainer, task, epoch_itr, *rest):

@@ -92,9 +92,9 @@ def _read_file(path: Path) -> Iterator[Pair]:
 
 def _table(text: str, separator: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    if missing := {GOOD, BAD} - set(reader.fieldnames or ()):
-        raise InputError(f"{path} has no column {', '.join(sorted(missing))}")
     try:
+        if missing := {GOOD, BAD} - set(reader.fieldnames or ()):
+            raise InputError(f"{path} has no column {', '.join(sorted(missing))}")
         for row in reader:
             if None in row:
                 raise csv.Error(f"more than {len(reader.fieldnames or ())} columns")

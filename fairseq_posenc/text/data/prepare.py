@@ -105,7 +105,8 @@ class Options:
         minimum=MIN_COVERAGE, maximum=1.0, metavar="C", group="vocabulary",
     )  # fmt: skip
     sample_mb: int = option(
-        "train it on this many millions of characters, in lines drawn from the training text", 64, minimum=1, metavar="MB",
+        "train it on this many millions of characters, in lines drawn from 16 times as much text: the beginnings of files, "
+        "in proportion to their sizes", 64, minimum=1, metavar="MB",
         group="vocabulary",
     )  # fmt: skip
     vocabulary: Path | None = option(
@@ -258,8 +259,9 @@ def _encode(
 def _report(options: Options, manifest: Manifest) -> None:
     for split, totals in manifest.totals().items():
         unknown, spelled = totals["unknown"] / totals["tokens"], min(totals["spelled"], totals["unknown"])
+        lines = totals["items"] - totals["documents"] + (1 if split == VALID else options.shards)  # without blank lines between
         _say(
-            f"{split}: {totals['documents']:,} documents, {totals['items']:,} lines, {totals['tokens']:,} tokens, "
+            f"{split}: {totals['documents']:,} documents, {lines:,} lines, {totals['tokens']:,} tokens, "
             f"{unknown:.3%} of them <unk>" + f" ({spelled:,} where the text itself has {UNKNOWN})" * bool(spelled)
         )
         unknown -= spelled / totals["tokens"]

@@ -12,7 +12,7 @@ from itertools import count, islice, repeat
 
 from ...base.errors import InputError
 from .text import OnRead, Passage, ignore
-from .text_sources import VALID, Source
+from .text_sources import VALID, Source, estimated_text
 
 AssignedPassage = tuple[str, Passage]
 """A passage with the name of where it goes: a shard's, or ``VALID``."""
@@ -23,6 +23,8 @@ MAX_DOCUMENT_BYTES = 1 << 30
 """A longer text is not one document, but text whose documents are not separated."""
 ENOUGH_VALID_BYTES = 100_000
 """Bytes of text that make about 25,000 tokens: several thousand at least, however much the documents' lengths differ."""
+PARTS = 64
+"""In which large text is read for the vocabulary, of equal size: of a file with less than a 64th of the text, one part or none."""
 SAMPLED_PIECE = re.compile(r".{1,4096}(?!\S)|.{1,4096}", re.DOTALL)
 """A part of a line for the vocabulary, as long as it may be and before white space, if there is any. The time that sentencepiece
 takes grows faster than the length of what a line repeats."""
@@ -91,7 +93,7 @@ class Split:
 
 
 def training_lines(sources: Sequence[Source], split: Split, enough: int, on_read: OnRead = ignore) -> Iterator[str]:
-    """Yield lines that are not held out, the long ones in pieces, of about ``enough`` bytes: of whole sources, in random order.
+    """Yield lines that are not held out, the long ones in pieces, of about ``enough`` bytes: from the beginnings of sources.
 
     Reading continues until every shard, and the validation text if it is held out, is known to get a document.
 
@@ -100,26 +102,42 @@ def training_lines(sources: Sequence[Source], split: Split, enough: int, on_read
     """
     lacking = {*split.shards, *([VALID] if split.fraction else [])}
     documents = [0] * len(sources)
-    size = held_size = 0
-    for index in random.Random(f"vocabulary {split.seed}").sample(range(len(sources)), len(sources)):
-        here = split.destinations(index)
-        if size > enough and lacking.isdisjoint(here):
+    read = 0
+    for index, share in _shares(sources, split.seed, enough):
+        here, taken = split.destinations(index), 0
+        if not share and lacking.isdisjoint(here):
             continue
         for destination, passage in split.route(sources[index].passages(on_read), index):
             lacking.discard(destination)
             documents[index] += passage.opens_document
-            if destination == VALID:
-                held_size += len(passage.text)
-            else:
-                if size <= enough:
-                    yield from (piece for line in passage.lines() for piece in SAMPLED_PIECE.findall(line))
-                size += len(passage.text)
-            if size > enough and lacking.isdisjoint(here):
+            read += len(passage.text)
+            if destination != VALID and taken < share:
+                yield from (piece for line in passage.lines() for piece in SAMPLED_PIECE.findall(line))
+            taken += len(passage.text)
+            if taken >= share and lacking.isdisjoint(here):
                 break
-            if lacking and sum(documents) == 1 and size + held_size > MAX_DOCUMENT_BYTES:
+            if lacking and sum(documents) == 1 and read > MAX_DOCUMENT_BYTES:
                 raise _lack(lacking, documents, sources, split)
     if lacking:
         raise _lack(lacking, documents, sources, split)
+
+
+def _shares(sources: Sequence[Source], seed: int, enough: int) -> Iterator[tuple[int, float]]:
+    """Yield each source, in random order, with the bytes to read of it: without an end if all have no more than ``enough``.
+
+    Otherwise the sources, laid end to end, are marked at :data:`PARTS` equal distances, and each mark reads a part of the source
+    that it hits (systematic sampling): the bytes are proportional to the sizes, and few sources of many are opened.
+    """
+    chance = random.Random(f"vocabulary {seed}")
+    order = chance.sample(range(len(sources)), len(sources))
+    total = estimated_text(sources)
+    weights = [1 if total is None else estimated_text([source]) or 0 for source in sources]
+    marks = passed = 0
+    offset = chance.random()
+    for index in order:
+        passed += weights[index]
+        before, marks = marks, math.ceil(passed / max(1, sum(weights)) * PARTS - offset)
+        yield index, (marks - before) * enough / PARTS if total is None or total > enough else math.inf
 
 
 def _lack(lacking: set[str], documents: Sequence[int], sources: Sequence[Source], split: Split) -> InputError:

@@ -17,7 +17,7 @@ from typing import IO, Any
 from tqdm import tqdm
 
 from ...base.errors import InputError, first_line
-from ...base.files import sha256
+from ...base.files import report_full_disk, sha256
 from . import text
 from .formats import PACKINGS, SUFFIXES, is_text, suffixes
 from .text import Layout, OnEnd, OnRead, Passage, ignore
@@ -156,6 +156,8 @@ def _named(name: str, layout: Layout) -> Sequence[Source]:
     if ADDRESS.match(name):
         return _at_address(name, layout)
     if name == STDIN:
+        if sys.stdin is None:
+            raise InputError(f"{STDIN}: standard input is closed")
         return [Source(_kept(sys.stdin.buffer), layout)]
     if os.path.isdir(name):
         paths = _in_folder(Path(name))
@@ -194,7 +196,7 @@ def _kept(stream: IO[bytes]) -> str:
     """Copy a stream to a temporary file, since text is read more than once; it is removed at the end of the process."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with open(os.path.join(folder, "stdin"), "wb") as copy:
+    with report_full_disk(folder), open(os.path.join(folder, "stdin"), "wb") as copy:
         shutil.copyfileobj(stream, copy, 1 << 20)
     return copy.name
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SENTENCEPIECE = "sentencepiece.model"
 SPACE = "▁"
+RESERVED = "▅"
+"""Lines with it would be silently left out of the training of sentencepiece, which uses it itself."""
 PREFIX = "\U000e0dff"
 FIRST_NAME = 0xE0E00
 """The first of characters of no text that stand for pieces which are not normalised; ``PREFIX`` stands for the dummy prefix."""
@@ -197,7 +199,7 @@ def train(lines: Iterable[str], vocab_size: int | None, model_type: str, charact
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=(line.replace(RESERVED, " ") for line in lines),
             model_writer=model,
             vocab_size=size - UNCOUNTED,
             hard_vocab_limit=vocab_size is not None,

@@ -163,6 +163,7 @@ def test_pairs_that_are_too_long_are_an_error_or_left_out_for_all(world, tmp_pat
         ("a.jsonl", '{"sentence_good": "\\ud83d", "sentence_bad": "y"}', r"a\.jsonl:1 .*hex escape"),
         ("a.csv", "sentence_good,other\nx,y\n", r"a\.csv has no column sentence_bad"),
         ("a.tsv", "sentence_good\tsentence_bad\nx\n", r"a\.tsv:2: sentence_bad"),
+        ("a.csv", '"sentence_good" x,sentence_bad\nx,y\n', r"a\.csv:1: .*; quote a field"),
         ("a.csv", "sentence_good,sentence_bad\nx, y, z.,x, y, w.\n", r"a\.csv:2: more than 2 columns"),
         ("a.tsv", 'sentence_good\tsentence_bad\n"Go!" he said.\tHe "go!" said.\n', r"a\.tsv:2: .*quote"),
         ("a.tsv", 'sentence_good\tsentence_bad\n"x\ty\nx\ty\n', r"a\.tsv:3: .*quote"),
