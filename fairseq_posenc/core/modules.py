@@ -17,7 +17,7 @@ from ..base.errors import FieldError
 from .attention import Call, Mask, choose
 from .attention.bias import additive_bias, beyond_bias, rounded
 from .schemes import Positions, Scheme, Settings, build
-from .terms import Terms, Window, is_captured
+from .terms import Terms, Window, computed_in, is_captured
 from .transformer.config import require_options
 from .transformer.stack import require_padding, span_of
 
@@ -192,7 +192,8 @@ class PositionalAttention(_Positional):
         Raises:
             FieldError: a shape that does not fit, a sequence that is too long, or no x where the scheme needs one.
         """
-        if q.shape[1] != self.heads or k.shape != v.shape or (q.shape[-1], k.shape[-1]) != (self.head_dim, self.head_dim):
+        n, d = k.shape[2], self.head_dim
+        if q.shape != (len(q), self.heads, q.shape[2], d) or k.shape != (len(q), self.heads, n, d) or v.shape != k.shape:
             raise FieldError(
                 f"q, k and v must be (batch, {self.heads}, n, {self.head_dim}) by `heads` and `head_dim`, and they are "
                 f"{', '.join(str(tuple(tensor.shape)) for tensor in (q, k, v))}"
@@ -214,7 +215,7 @@ class PositionalAttention(_Positional):
             places = torch.arange(k.shape[2], device=q.device) - documents
             first, position_ids = places == 0, places if position_ids is None else position_ids
         window = _window(k.shape[2], q.shape[2], self.causal, q, position_ids, first, padding, documents)
-        call = Call(q.device, q.dtype, self.head_dim, q.shape[2], k.shape[2], self.dropout if self.training else 0.0)
+        call = Call(q.device, computed_in(q), self.head_dim, q.shape[2], k.shape[2], self.dropout if self.training else 0.0)
         terms = self._terms(window, layer, x)
         return choose(self.backend, terms, call).bind(terms, Mask(padding, self.causal, documents), call)(q, k, v)[0]
 

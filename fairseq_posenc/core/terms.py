@@ -168,6 +168,11 @@ def autocasts(device: torch.device) -> bool:
     return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
+def computed_in(x: Tensor) -> torch.dtype:
+    """Return the type in which linear maps and attention compute ``x``: that of autocast where it is on."""
+    return torch.get_autocast_dtype(x.device.type) if autocasts(x.device) else x.dtype
+
+
 @dataclass(frozen=True, eq=False)
 class RelativeIndex:
     """The function ``(i, j) -> row`` by which every relative table is read.

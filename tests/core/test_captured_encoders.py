@@ -64,7 +64,7 @@ def agree(captured: Callable[[Tensor], Tensor], model: States, batches: tuple[Te
         torch.testing.assert_close(captured(tokens), model(tokens), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [*thorough_but({"m4_reset"}, expressions(), SOME), "rope | rope(window=3)"])
+@pytest.mark.parametrize("name", [*thorough_but({"m4_reset"}, expressions(), SOME), "rope | rope(window=3)", "untied(form=head)"])
 def test_torch_export_has_any_length(name: str) -> None:
     model = make(expressions().get(name, name))
     agree(torch.export.export(model, (SEEN,), dynamic_shapes=DYNAMIC).module(), model)
@@ -73,6 +73,13 @@ def test_torch_export_has_any_length(name: str) -> None:
 @pytest.mark.parametrize("name", thorough_but({"tupe_r"}, expressions(), SOME))
 def test_torch_compile_has_no_graph_break(name: str) -> None:
     model = make(expressions().get(name, name))
+    torch._dynamo.reset()
+    agree(torch.compile(model, fullgraph=True, dynamic=True, backend="eager"), model, (SEEN, OTHERS[0]))
+
+
+@pytest.mark.parametrize("positions", ["tisa", "shaw", "cable"])
+def test_a_training_is_compiled_without_a_graph_break(positions: str) -> None:
+    model = make(positions, dropout=0.0, attention_dropout=0.0).train()
     torch._dynamo.reset()
     agree(torch.compile(model, fullgraph=True, dynamic=True, backend="eager"), model, (SEEN, OTHERS[0]))
 

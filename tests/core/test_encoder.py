@@ -15,7 +15,7 @@ from fairseq_posenc.base.errors import FieldError
 from fairseq_posenc.core.attention import BACKENDS, Call, Mask
 from fairseq_posenc.core.families import expressions
 from fairseq_posenc.core.terms import Terms, Window
-from fairseq_posenc.core.transformer import Encoder, EncoderConfig
+from fairseq_posenc.core.transformer import Decoder, DecoderConfig, Encoder, EncoderConfig
 
 PAD = 1
 CONFIG = EncoderConfig(vocab_size=20, layers=3, dim=16, ffn_dim=32, heads=2, max_positions=16)
@@ -247,6 +247,21 @@ def test_offloaded_parameters_of_positions_are_an_error() -> None:
     encoder.positions.to("meta")
     with pytest.raises(FieldError, match="offloaded"):
         encoder(sequence(5))
+
+
+def test_embeddings_that_are_given_keep_their_weights() -> None:
+    words = nn.Embedding(20, 16, PAD)
+    before = words.weight.clone()
+    encoder, decoder = Encoder(CONFIG, words), Decoder(DecoderConfig(**vars(CONFIG)), words)
+    assert encoder.embed_tokens is decoder.embed_tokens is words
+    torch.testing.assert_close(words.weight, before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("positions", ["shaw", "untied", "m4m", "synthesizer_dense"])
+def test_shapes_without_data(positions: str) -> None:
+    encoder = make(positions).to("meta")
+    mask = Mask(torch.zeros(2, 5, dtype=torch.bool, device="meta"))
+    assert encoder(sequence(5, 2).to("meta"), mask=mask).last_hidden_state.shape == (2, 5, 16)
 
 
 def test_parameters_are_all_that_a_checkpoint_needs() -> None:

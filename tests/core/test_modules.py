@@ -45,6 +45,16 @@ def test_the_last_queries_of_schemes_that_read_the_past(positions):
         torch.testing.assert_close(attention(q[:, :, -2:], k, v, x=x), attention(q, k, v, x=x)[:, :, -2:])
 
 
+@pytest.mark.parametrize("positions", ["selective_rope+shaw", "selective_rope+m4m"])
+def test_the_input_at_padding_on_the_left_is_not_read(positions):
+    attention, (q, k, v), x = attention_of(positions), q_k_v(), torch.randn(BATCH, N, HEADS * HEAD_DIM)
+    padding = torch.arange(N).expand(BATCH, N) < 2
+    position_ids = (torch.arange(N) - 2).clamp(0)[None]
+    found = attention(q, k, v, padding=padding, position_ids=position_ids, x=x)[:, :, 2:]
+    alone = attention(*(tensor[:, :, 2:] for tensor in (q, k, v)), x=x[:, 2:])
+    torch.testing.assert_close(found, alone)
+
+
 @pytest.mark.parametrize("positions", [*ATTENTION, "rope | none", "tisa(kernels=2)+shaw"])
 def test_attention_is_that_of_the_encoder(positions):
     """The parameters of an encoder, and what its projections make of its layers' inputs, padding included."""
@@ -203,6 +213,8 @@ def test_both_can_be_exported_with_a_dynamic_length():
         (lambda: attention_of("rope")(*q_k_v(), padding=torch.zeros(1, 1)), "padding must be bool"),
         (lambda: attention_of("tisa")(*q_k_v(), layer=1), "layer 1"),
         (lambda: attention_of("tisa")(*(tensor[:, :1] for tensor in q_k_v())), "heads"),
+        (lambda: attention_of("tisa")(q_k_v()[0], *(tensor[:, :1] for tensor in q_k_v()[1:])), "heads"),
+        (lambda: attention_of("tisa")(q_k_v()[0], *(tensor[:1] for tensor in q_k_v()[1:])), "batch"),
         (lambda: attention_of("tisa")(*(tensor[:, :, :0] for tensor in q_k_v())), "0 queries and 0 keys"),
         (lambda: PositionBias("t5", HEADS)(3, 4), "4 queries and 3 keys"),
         (lambda: attention_of("raffel")(*(tensor.repeat(1, 1, 2, 1) for tensor in q_k_v())), "max_positions"),

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..terms import RelativeIndex, Terms, is_captured, precise
+from ..terms import RelativeIndex, Terms, exact, is_captured, precise
 from . import shifted
 from .base import Attend, Backend, opaque, register_backend
 from .bias import additive_bias, beyond_bias, low_rank_bias
@@ -69,7 +69,7 @@ class Chunked(Backend):
             parts.append((tile, setup.part(*tile), (*(cut(x, EVERY, rows) for x in vectors), *scalars)))
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
-            with torch.autocast(q.device.type, enabled=False):
+            with exact(q.device):
                 q, k = fold(*transform(precise(q), precise(k), terms), low_rank, scale, terms.content)
                 run, training, v32 = opaque(_Attention.apply), torch.is_grad_enabled(), precise(v)
                 z = [run(own, training, q[:, :, i], k[:, :, j], v32[:, :, j], *rest) for (i, j), own, rest in parts]

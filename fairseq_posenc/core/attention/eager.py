@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..terms import Terms, precise
+from ..terms import Terms, exact, precise
 from .base import Attend, Backend, register_backend
 from .bias import additive_bias
 from .call import Call, Mask
@@ -31,7 +31,7 @@ class Eager(Backend):
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:
-            with torch.autocast(q.device.type, enabled=False):
+            with exact(q.device):
                 e = scores(q, k, terms, scale)
                 if gain is not None:
                     e = e * gain

@@ -75,8 +75,9 @@ def weighted_sum(p: Tensor, vectors: Relative) -> Tensor:
     """(B, H, Q, K) -> (B, H, Q, d): ``Σ_j p_ij · table[row(i, j)]``."""
     index = vectors.index
     if not index.by_diagonal:
-        sums = p.new_zeros(*p.shape[:-1], vectors.table.shape[1])  # of the weights, by row
-        return sums.scatter_add(-1, _of_heads(index.matrix(), p), p) @ vectors.table.to(p.dtype)
+        sums = precise(p).new_zeros(*p.shape[:-1], vectors.table.shape[1])  # of the weights, by row
+        sums = sums.scatter_add(-1, _of_heads(index.matrix(), p), precise(p))  # a GPU rounds after each of them
+        return sums.to(p.dtype) @ vectors.table.to(p.dtype)
     return unskew(p) @ by_offset(vectors).to(p.dtype)
 
 

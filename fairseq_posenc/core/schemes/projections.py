@@ -53,6 +53,7 @@ class ProjectedPositions(Scheme):
     def positions(self, window: Window) -> list[tuple[Tensor, Tensor]]:
         """Both projections of the window's positions, by layer or once: (1 or B, 1 or H, Q, d) and (1 or B, 1 or H, K, d)."""
         n = self.require_rows(window)
+        n = n if window.contiguous else self.settings.max_positions  # of an exported model's row, whose n is a symbol, all
         projected = self.project(self.weight[..., :n, :])
         queries, keys = (self.rows_of(x, window).transpose(1, 2) for x in projected)  # (1 or L, 1 or B, 1 or H, K, d)
         return list(zip(queries[..., window.start :, :].unbind(), keys.unbind(), strict=True))

@@ -49,6 +49,8 @@ class SelectiveRope(Scheme):
         row = self.row_of(layer)
         down, up = precise(self.down[row]), precise(self.up[row])
         steps = 1 + torch.einsum("bnd,hrd,hcr->bhnc", precise(x), down, up)
+        if window.padding is not None:
+            steps = steps.masked_fill(window.padding[:, None, :, None], 0.0)
         sums = steps.cumsum(-2)
         if window.documents is not None:  # vectors of other schemes are turned by the sums themselves, and not their differences
             before = window.documents[:, None, :, None].expand(*sums.shape[:2], -1, sums.shape[-1])

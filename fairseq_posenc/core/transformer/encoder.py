@@ -46,7 +46,7 @@ class Encoder(Stack):
     Args:
         config: everything that determines it; or an expression of positions, such as ``"absolute+tisa"``, whose config has
             ``options``.
-        embed_tokens: word embeddings to be used in place of new ones.
+        embed_tokens: word embeddings to be used, with their weights, in place of new ones.
         options: fields of :class:`.config.EncoderConfig`, ``vocab_size`` among them.
 
     Raises:

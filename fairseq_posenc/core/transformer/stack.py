@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from ...base.errors import MAX_POSITIONS, FieldError
 from ..attention import Attend, Backend, Call, Mask, choose
-from ..terms import Terms, Window, autocasts, is_captured
+from ..terms import Terms, Window, computed_in, is_captured
 from .config import EncoderConfig, build_positions
 from .layers import Layer, init_weights, new_norm
 from .sampling import Draws, PositionSampling
@@ -40,12 +40,13 @@ class Stack(nn.Module):
         nn.Module.__init__(self)  # not super(): subclasses also inherit from classes of fairseq that need arguments
         self.config = config
         width = config.embed_dim or config.dim
-        self.embed_tokens = embed_tokens or nn.Embedding(config.vocab_size, width, config.padding_idx)
+        self.embed_tokens = nn.Embedding(config.vocab_size, width, config.padding_idx)
         self.layers = nn.ModuleList(layer(config, number) for number in range(config.layer_groups or config.layers))
         self.layernorm_embedding = new_norm(config, width) if config.layernorm_embedding else None
         self.project_in_dim = nn.Linear(width, config.dim) if config.embed_dim else None
         self.layer_norm = new_norm(config) if config.normalize_before else None
         init_weights(self, config)
+        self.embed_tokens = embed_tokens or self.embed_tokens  # those given keep their weights
         with _separate_draws():
             self.positions = build_positions(config)
         self.sampling = PositionSampling.parse(config.position_sampling, config.position_evaluation)
@@ -78,12 +79,11 @@ class Stack(nn.Module):
         Log its name when training first uses it, since the choice depends on device and precision. ``transformed`` queries and
         keys have gone through the terms' transforms already.
         """
-        config, device = self.config, x.device
-        dtype = torch.get_autocast_dtype(device.type) if autocasts(device) else x.dtype
+        config, device, dtype = self.config, x.device, computed_in(x)
         dropout = config.attention_dropout if self.training else 0.0
         call = Call(device, dtype, config.dim // config.heads, x.shape[1], keys, dropout, weights)
         backend = choose("auto" if weights else self.attention_backend, terms, call)
-        if self.training and backend.name not in self._trained_with:
+        if self.training and backend.name not in self._trained_with and not is_captured():
             self._trained_with.add(backend.name)
             where = f"{type(self).__name__}, {device.type}, {str(dtype).removeprefix('torch.')}, attention dropout {dropout}"
             logger.info(f"attention backend {backend.name} ({where})")

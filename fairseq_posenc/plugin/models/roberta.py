@@ -56,13 +56,13 @@ class SentenceEncoder(AnyLength, Encoder):
 class PosencRobertaEncoder(AnyLength, RobertaEncoder):
     """fairseq's RoBERTa encoder and language-model head, with our encoder between them."""
 
-    def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Embedding) -> SentenceEncoder:
-        encoder = SentenceEncoder(encoder_config(args, dictionary), embed_tokens)
+    def build_encoder(self, args: Any, dictionary: Any, embed_tokens: None) -> SentenceEncoder:
+        encoder = SentenceEncoder(encoder_config(args, dictionary))
         encoder.compiles_layers = args.compile
         return encoder
 
-    def build_embedding(self, vocab_size: int, embedding_dim: int, padding_idx: int) -> nn.Embedding:
-        return super().build_embedding(vocab_size, self.args.embedding_size or embedding_dim, padding_idx)
+    def build_embedding(self, *sizes: int) -> None:
+        """Build none: the encoder has its own."""
 
     def build_lm_head(self, weight: nn.Parameter | None, **unused: Any) -> RobertaHead:
         """Build the language model's head, whose output projection is ``weight``, the word embeddings, or its own."""

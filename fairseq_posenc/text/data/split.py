@@ -24,7 +24,7 @@ MAX_DOCUMENT_BYTES = 1 << 30
 ENOUGH_VALID_BYTES = 100_000
 """Bytes of text that make about 25,000 tokens: several thousand at least, however much the documents' lengths differ."""
 PARTS = 64
-"""In which large text is read for the vocabulary, of equal size: of a file with less than a 64th of the text, one part or none."""
+"""Of equal size, in which large text is read for the vocabulary: of a file with less than a 64th of the text, one or none."""
 SAMPLED_PIECE = re.compile(r".{1,4096}(?!\S)|.{1,4096}", re.DOTALL)
 """A part of a line for the vocabulary, as long as it may be and before white space, if there is any. The time that sentencepiece
 takes grows faster than the length of what a line repeats."""

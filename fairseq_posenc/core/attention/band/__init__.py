@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...terms import LowRank, Relative, Terms
+from ...terms import LowRank, Relative, Terms, exact
 from ..base import Attend, Backend, opaque, register_backend
 from ..call import Call, Mask
 from ..tables import Tables, objection_to_cls
@@ -97,7 +97,7 @@ class Band(Backend):
         inputs = [None if x is None else x.contiguous() for x in (*vectors, tables.gain, tables.bias, tables.dense)]
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
-            with torch.autocast(q.device.type, enabled=False):
+            with exact(q.device):
                 q, k = fold(*transform(q, k, terms), tables.low_rank, scale, terms.content)
                 q, k, v = (x.to(call.dtype).transpose(1, 2).contiguous() for x in of_one_width(q, k, v))
                 z = opaque(BandAttention.apply)(q, k, v, setup, *inputs)
