@@ -154,7 +154,8 @@ class Experiment:
 
         def batch(sentences: Sequence[Sentence]) -> dict[str, torch.Tensor]:
             """Return the tokens, and the tag of each word at its first token."""
-            words = [[word for word, _ in sentence] for sentence in sentences]
+            # With a space before all words but the first, byte-level BPE cuts them as in running text.
+            words = [[" " * (place > 0) + word for place, (word, _) in enumerate(sentence)] for sentence in sentences]
             found = tokenizer(
                 words, is_split_into_words=True, truncation=True, max_length=args.max_length, padding=True, return_tensors="pt"
             )

@@ -164,7 +164,9 @@ class PosencModel(PosencPreTrainedModel):
             position_ids=position_ids,
         )
         output = output if order is None else output.reordered(order.argsort(1))
-        return modeling_outputs.BaseModelOutput(output.last_hidden_state, output.hidden_states or None, output.attentions or None)
+        states = output.last_hidden_state
+        hidden = (*output.hidden_states[:-1], states) if output.hidden_states else None  # as transformers ties the last of them
+        return modeling_outputs.BaseModelOutput(states, hidden, output.attentions or None)
 
 
 def require_idle(arguments: Mapping[str, Any], model: str) -> None:
@@ -275,7 +277,8 @@ class PosencWithHead(PosencPreTrainedModel):
             options: further arguments of :class:`PosencModel`.
         """
         items, loss = options.pop("num_items_in_batch", None), None
-        output = self.model(input_ids, attention_mask, token_type_ids, decode_masks=self.decodes_masks, **options)
+        options |= {"decode_masks": self.decodes_masks, "return_dict": True}
+        output = self.model(input_ids, attention_mask, token_type_ids, **options)
         scores = self.head_scores(output.last_hidden_state, input_ids, attention_mask)
         if labels is not None:  # by the names that transformers' losses have for what they need
             named = {"logits": scores, "pooled_logits": scores, "vocab_size": self.config.vocab_size, "config": self.config}
@@ -310,6 +313,7 @@ def _classification_head(config: PosencConfig, classes: int) -> ClassificationHe
 class PosencForSequenceClassification(PosencWithHead):
     """The encoder with a head for classes of sequences, or for a number: scores (B, classes)."""
 
+    accepts_loss_kwargs = False  # the loss is the average over a batch, whatever num_items_in_batch is
     output_class = modeling_outputs.SequenceClassifierOutput
 
     def add_head(self, config: PosencConfig) -> None:
@@ -335,7 +339,6 @@ class PosencForTokenClassification(PosencWithHead):
 class PosencForMultipleChoice(PosencForSequenceClassification):
     """The encoder with a head that scores each of several sequences (B, choices, n), one of which is to be chosen."""
 
-    accepts_loss_kwargs = False  # the loss is the average over a batch, whatever num_items_in_batch is
     output_class = modeling_outputs.MultipleChoiceModelOutput
 
     def add_head(self, config: PosencConfig) -> None:
@@ -371,7 +374,7 @@ class PosencForQuestionAnswering(PosencWithHead):
     ) -> modeling_outputs.QuestionAnsweringModelOutput:  # fmt: skip
         """Return the scores (B, n) of the answer's first and last token, and the loss where both positions (B,) are given."""
         items = options.pop("num_items_in_batch", None)
-        output = self.model(input_ids, attention_mask, token_type_ids, **options)
+        output = self.model(input_ids, attention_mask, token_type_ids, **options | {"return_dict": True})
         start, end = self.qa_outputs(output.last_hidden_state).unbind(-1)
         loss = self.loss_function(start, end, start_positions, end_positions, num_items_in_batch=items)
         return modeling_outputs.QuestionAnsweringModelOutput(loss, start, end, output.hidden_states, output.attentions)

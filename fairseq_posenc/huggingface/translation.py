@@ -20,6 +20,8 @@ from .types.base import their_activation
 
 INTO_MODEL = ("out_proj", "fc2")
 """Projections whose outputs, rather than inputs, are as wide as the model."""
+MAX_LENGTH = 200
+"""Of a translation, as in fairseq-generate; transformers' own default is 20 tokens."""
 
 
 class Kind(NamedTuple):
@@ -95,6 +97,7 @@ def to_transformers(checkpoint: Checkpoint, remote_code: bool = False) -> Export
     )
     model = getattr(transformers, kind.model)(described)
     model.load_state_dict(_renamed(checkpoint.model.state_dict(), config, kind), strict=False)  # their sinusoids are not there
+    model.generation_config.max_length = min(MAX_LENGTH, config.max_positions)
     return Exported(model.eval(), kind.title, [], False, "")
 
 

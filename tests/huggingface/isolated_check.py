@@ -91,6 +91,11 @@ def check_outputs(model, tokens, mask, reference):
     embedded = model(inputs_embeds=model.get_input_embeddings()(tokens), attention_mask=mask).logits
     torch.testing.assert_close(embedded[mask == 1], reference[mask == 1])
     assert torch.equal(model(tokens, attention_mask=mask, return_dict=False)[0], reference)
+    model.config.return_dict = False
+    assert torch.equal(model(tokens, attention_mask=mask)[0], reference)
+    model.config.return_dict = True
+    states = model.model(tokens, attention_mask=mask, output_hidden_states=True)
+    assert torch.equal(states.hidden_states[-1], states.last_hidden_state)
     # An attention mask, and nothing else, says what is padding.
     cut = model(tokens[:, :5]).logits
     masked = model(tokens, attention_mask=torch.arange(14).lt(5).long().expand(3, 14)).logits

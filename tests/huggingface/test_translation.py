@@ -69,9 +69,11 @@ def test_an_export_translates_as_the_checkpoint(name, data, trained, tmp_path, r
             export(Options(path=path, out=tmp_path / "export", **wrong))
     export(Options(path=path, out=tmp_path / "export"))
     assert f"export: {name}, transformers' own class" in capsys.readouterr().out
+    checkpoint = Checkpoint(path, may_translate=True)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "export", trust_remote_code=False).eval()
     assert type(model).__name__ == name
     assert not model.generation_config.encoder_no_repeat_ngram_size  # it may copy
+    assert model.generation_config.max_length == min(200, checkpoint.config.max_positions)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "export")
     lines = (data.parent / "test.en").read_text().splitlines()
     batch = tokenizer(lines, return_tensors="pt", padding=True)
@@ -85,7 +87,6 @@ def test_an_export_translates_as_the_checkpoint(name, data, trained, tmp_path, r
         symbols = hypotheses[str(number)].split("\t")[1].split()
         found = [vocabulary.dictionary[i] for i in row.tolist()[1:] if i not in (1, 2)]
         assert found[:11] == symbols  # fairseq ends the longest with </s>
-    checkpoint = Checkpoint(path, may_translate=True)
     tokens = batch["input_ids"]
     with torch.no_grad():
         scores = model(tokens, attention_mask=batch["attention_mask"], decoder_input_ids=tokens).logits
