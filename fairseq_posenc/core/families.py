@@ -7,6 +7,7 @@ A name consists of the family, the scheme and the size: ``roberta_tisa_large``. 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -26,6 +27,8 @@ NAMED = {
     "tupe_r_tie_cls": "untied+t5",
 }
 """The papers' names for expressions that are not a single scheme, or not by the scheme's name."""
+UNORDERED = {"none", "log_n"}
+"""Schemes with which alone all orders of the words of an encoder are the same."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +189,12 @@ def expression_of(name: str) -> str:
     """Return the expression that an architecture, a scheme in its name, or an expression stands for."""
     scheme = scheme_of(name)
     return expressions().get(scheme, scheme)
+
+
+def tells_order(expression: str, mask_decoder_steps: int) -> bool:
+    """Return whether an encoder with these positions can tell in which order its words are; a decoder always can."""
+    names = re.split(r"[+|]", re.sub(r"\([^)]*\)|\s", "", expression))
+    return mask_decoder_steps > 0 or "window" in expression or not UNORDERED.issuperset(names)
 
 
 def known_schemes() -> list[str]:

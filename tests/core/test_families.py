@@ -1,11 +1,28 @@
 """The names of architectures: family, scheme and size."""
 
 import pytest
+import torch
 
 from fairseq_posenc.base.errors import InputError
-from fairseq_posenc.core.families import NAMED, ROBERTA, Architecture, Family, architectures, expressions
+from fairseq_posenc.core.families import NAMED, ROBERTA, Architecture, Family, architectures, expressions, tells_order
 from fairseq_posenc.core.schemes import REGISTRY
+from fairseq_posenc.core.transformer import Encoder
 from fairseq_posenc.study.catalogue.listing import positions_of
+
+
+@pytest.mark.parametrize(
+    "expression", [*expressions().values(), "none | none", "log_n(beta=0.2) | none", "none(window=2)", "log_n | rope"]
+)
+def test_schemes_without_order_are_known(expression):
+    torch.manual_seed(0)
+    encoder = Encoder(expression, vocab_size=20, layers=2, dim=16, heads=2, ffn_dim=16, max_positions=16).double().eval()
+    for parameter in encoder.positions.parameters():
+        torch.nn.init.normal_(parameter)
+    tokens = torch.randint(4, 20, (1, 9))
+    order = torch.tensor([3, 0, 7, 1, 8, 5, 2, 6, 4])
+    states, permuted = encoder(tokens).last_hidden_state, encoder(tokens[:, order]).last_hidden_state
+    assert tells_order(expression, 0) == (not torch.allclose(states[:, order], permuted))
+    assert tells_order(expression, 2)
 
 
 def test_a_name_says_family_scheme_and_size():

@@ -286,7 +286,7 @@ class Runs:
             "unigram": float(self._unigram[text.tokens[text.predicted].numpy()].mean()),
             "curve": validations,
             "device": device_name(default_device()),
-            "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if ".positions." in name),
+            "parameters": sum(tensor.numel() for name, tensor in checkpoint.state.items() if "positions." in name),
             "r_squared": {} if causal else r_squared_of_run([folder / LAST], n),
             "r_squared_of_random_vectors": None if vectors is None else of_random_vectors(*vectors.shape),
             "command": self.shown(cell),

@@ -15,7 +15,7 @@ from ..engine.report import Figure, Folded, Part, Report, Table, number, with_en
 from ..engine.statistics import by
 from . import charts, starts
 from .claims import NOT_TESTED
-from .plan import MASKED, PAIRS, SELECTION, Plan
+from .plan import PAIRS, SELECTION, Plan
 from .results import ACCURACIES, BEST, MARGIN, TOLERANCE, UNDECIDED, choose, counted, finished, level, shared_seeds
 from .starts import USED, Run
 from .statistics import LEVEL, holm
@@ -119,11 +119,12 @@ def answer(rows: Sequence[Row], plan: Plan) -> str:
         )
     first = f"{ranked[0]['scheme']} starts first, after {start_with_ends(ranked[0]['start'])} updates."
     sentences += [STOPPED, first] if plan.stop else _least(ranked, plan)
+    others = sum(row["scheme"] != plan.reference for row in ranked)
     ratios = {row["scheme"]: row["start"]["ratio"] for row in ranked if row["start"] and row["start"]["ratio"]}
     corrected = holm([ratio["p"] for ratio in ratios.values()])
     if sooner := [ratio["mean"] for ratio, p in zip(ratios.values(), corrected, strict=True) if p < LEVEL and ratio["mean"] < 1]:
         share = f"after {min(sooner):.2f} to {max(sooner):.2f} of its updates (p < {LEVEL} each, corrected for their number)"
-        sentences.append(f"{len(sooner)} of {len(ratios)} schemes use word order sooner than {plan.reference}, {share}.")
+        sentences.append(f"{len(sooner)} of {others} schemes use word order sooner than {plan.reference}, {share}.")
     unknown = _names([row for row in ranked[1:] if row["state"] == UNDECIDED and not row["late"] and not plan.stop])
     failed = ", ".join(f"{row['scheme']} ({row[DIVERGED] + row[FAILED]})" for row in rows if row[DIVERGED] + row[FAILED])
     gaps = [f"how these compare, whose losses vary too much or whose runs are not complete: {unknown}"] if unknown else []
@@ -162,8 +163,9 @@ def state(plan: Plan, runs: Sequence[Run], rows: Sequence[Row] = (), left: int =
         sentences.append(f"The table is of the seeds {', '.join(map(str, seeds))}: {others} other runs count for claims alone.")
     if not starts.is_measured(done):
         sentences.append("When runs begin to use word order was not measured.")
-    for row in rows if plan.task == MASKED else ():
-        if row["positions"] == "none" and row["word order"] and abs(row["word order"]["mean"] - 50) > TOLERATED:
+    unordered = {run["scheme"] for run in done if starts.never_starts(run)}
+    for row in (row for row in rows if row["scheme"] in unordered):
+        if row["word order"] and abs(row["word order"]["mean"] - 50) > TOLERATED:
             sentences.append(f"{row['scheme']} has no positions, and does not get 50% of {ACCURACIES[1]}: something is wrong.")
     devices = {(run["scheme"], run["seed"]): run.get("device") for run in done}
     if len(count_of := Counter(devices.values())) > 1:

@@ -45,11 +45,12 @@ def choose(runs: Sequence[Run]) -> dict[str, float | None]:
 
 
 def counted(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return the runs of each scheme with its chosen learning rate, by seed; all of them where none was chosen."""
-    chosen = choose(runs)
+    """Return the runs of each scheme with its chosen learning rate, by seed; with the least rate where none was chosen."""
+    chosen, groups = choose(runs), by("scheme", runs)
+    rates = {scheme: chosen[scheme] or min(run["lr"] for run in group) for scheme, group in groups.items()}
     return {
-        scheme: sorted((run for run in group if chosen[scheme] in (None, run["lr"])), key=lambda run: run["seed"])
-        for scheme, group in by("scheme", runs).items()
+        scheme: sorted((run for run in group if run["lr"] == rates[scheme]), key=lambda run: run["seed"])
+        for scheme, group in groups.items()
     }
 
 

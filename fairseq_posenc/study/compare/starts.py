@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...base.record import FINISHED
-from ...core.families import expression_of
+from ...core.families import expression_of, tells_order
 from .plan import LEFT_TO_RIGHT
 from .statistics import geometric
 
@@ -55,10 +55,9 @@ def last_update(runs: Iterable[Run]) -> int:
 
 def never_starts(run: Run) -> bool:
     """Return whether the model cannot use word order, whatever the budget: a masked language model without positions."""
-    flags = run["configuration"]["flags"]
-    given = dict(pairwise(flags))
+    given = dict(pairwise(run["configuration"]["flags"]))
     expression = given.get("--positions") or expression_of(given.get("--arch", ""))
-    return expression == "none" and given.get("--task") != LEFT_TO_RIGHT
+    return given.get("--task") != LEFT_TO_RIGHT and not tells_order(expression, int(given.get("--mask-decoder-steps", 0)))
 
 
 def is_late(runs: Sequence[Run]) -> bool:

@@ -167,7 +167,7 @@ def start_points(plan: Plan, outcomes: Sequence[Outcome]) -> Starts:
         length, (size, recipe, _, updates) = outcome.plan.tokens_per_sample, plan.combinations[outcome.name]
         setting = "_".join(filter(None, (size, recipe, f"u{updates}" if updates else "")))
         for scheme, runs in counted(outcome.runs).items():
-            for run in (run for run in runs if run.get("curve")):
+            for run in (run for run in runs if run.get("permuted") is not None):
                 at, last = starts.start(run), starts.last_update([run])
                 point = {"seed": run["seed"], "length": length, "updates": min(at, last), "censored": at == math.inf}
                 found.setdefault((scheme, setting), []).append(point)

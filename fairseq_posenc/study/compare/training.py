@@ -27,7 +27,7 @@ def main() -> None:
         model = build(cls, cfg, task)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                parameter.mul_(scale if ".positions." in name and "layer_norm" not in name else 1.0)
+                parameter.mul_(scale if "positions." in name and "layer_norm" not in name else 1.0)
         return model
 
     def validate_and_count(cfg: Any, trainer: Any, task: Any, *rest: Any) -> Any:

@@ -11,6 +11,7 @@ from torch import Tensor
 from ...base.commands import best_checkpoint, split_label
 from ...base.errors import InputError, first_line
 from ...base.record import digests
+from ...core.families import tells_order
 from ...text.vocabulary import MASK
 from ..measure.work import default_device
 from .scoring import Scorer, Sentence, sentence_of
@@ -54,8 +55,8 @@ def _of_checkpoint(label: str, checkpoint: Checkpoint) -> Scorer:
         return model(tokens.to(device), chosen.to(device))
 
     symbols = dictionary.pad(), None if checkpoint.is_causal else dictionary.index(MASK), dictionary.unk()
-    tells_order = checkpoint.is_causal or checkpoint.positions != "none"
-    return Scorer(label, encode, logits, *symbols, checkpoint.max_predicted, checkpoint.digest, tells_order)
+    ordered = checkpoint.is_causal or tells_order(checkpoint.positions, checkpoint.config.mask_decoder_steps)
+    return Scorer(label, encode, logits, *symbols, checkpoint.max_predicted, checkpoint.digest, ordered)
 
 
 def _of_transformers(label: str, name: str) -> Scorer:

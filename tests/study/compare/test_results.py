@@ -8,6 +8,7 @@ pytest.importorskip("statsmodels", reason="needs pip install -e '.[compare]'")
 import fake_runs
 from fake_runs import make_plan, make_run, make_runs
 
+from fairseq_posenc.study.compare.report import answer
 from fairseq_posenc.study.compare.results import BEST, UNDECIDED, WORSE, choose, summarise
 
 SEEDS = (1, 2, 3)
@@ -81,6 +82,21 @@ def test_a_run_that_did_not_finish_has_no_loss_and_did_not_start(status):
     tisa = rows[-1]
     assert (tisa["scheme"], tisa["runs"], tisa[status], tisa["state"], tisa["difference"]) == ("tisa", 2, 1, UNDECIDED, None)
     assert (tisa["start"]["started"], tisa["start"]["of"], tisa["start"]["last"]) == (2, 3, None)
+
+
+def test_a_scheme_without_a_sound_rate_comes_last_with_one_rate():
+    runs = [make_run(scheme, lr, seed) for scheme in ("absolute", "rope") for lr in (1e-3, 2e-3) for seed in (1, 2)]
+    fragile = [(1e-3, 1, "finished"), (1e-3, 2, "diverged"), (2e-3, 1, "diverged"), (2e-3, 2, "finished")]
+    runs += [make_run("tisa", lr, seed, loss=4.0, status=status) for lr, seed, status in fragile]
+    rows = summarise(make_plan(["absolute", "tisa", "rope"], seeds=2), runs)
+    tisa = rows[-1]
+    assert (tisa["scheme"], tisa["lr"], tisa["runs"], tisa["diverged"], tisa["difference"]) == ("tisa", 1e-3, 1, 2, None)
+
+
+def test_schemes_that_never_start_are_among_those_that_are_compared():
+    plan = make_plan(["absolute", "rope", "none"])
+    runs = [make_run(scheme, seed=seed) for scheme in plan.schemes for seed in SEEDS]
+    assert "1 of 2 schemes use word order sooner than absolute" in answer(summarise(plan, runs), plan)
 
 
 def test_runs_without_a_loss_on_permuted_words_have_no_start():
