@@ -1,7 +1,6 @@
 """A data-bin whose files were cut is refused where it is opened, whoever opens it; and what a new epoch changes is read."""
 
 import contextlib
-import functools
 import os
 import struct
 from pathlib import Path
@@ -9,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary, FairseqDataset, ListDataset, data_utils, indexed_dataset, iterators
+from fairseq.data import Dictionary, FairseqDataset, ListDataset, data_utils, indexed_dataset
 from fairseq.data.iterators import EpochBatchIterator
 
 from fairseq_posenc.base.errors import InputError
-from fairseq_posenc.plugin.batches.batch_warmup import GrowingGroups
+from fairseq_posenc.plugin.batches.batch_warmup import Groups
 from fairseq_posenc.text.data import databin
 from fairseq_posenc.text.data.databin import HEADER, MAGIC, VERSION
 
@@ -192,8 +191,8 @@ def test_workers_see_the_epoch_and_read_the_same_after_a_resume(workers):
 @pytest.mark.parametrize("offset", [6, 14])  # in each half of the epoch
 @pytest.mark.parametrize(
     "groups",
-    [functools.partial(iterators.GroupedIterator, chunk_size=2, skip_remainder_batch=True),
-     lambda batches: GrowingGroups(batches, 2, True, warmup=4, updates=batches.n and (batches.n + 2) // 2)],
+    [lambda batches: Groups(batches, 2, True, warmup=0, updates=batches.n // 2),
+     lambda batches: Groups(batches, 2, True, warmup=4, updates=batches.n and (batches.n + 2) // 2)],
     ids=["equal", "growing"],
 )  # fmt: skip
 def test_an_epoch_without_its_last_batch_has_all_others_after_a_resume(groups, offset, read_ahead):

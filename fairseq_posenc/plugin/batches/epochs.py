@@ -1,27 +1,14 @@
 """Which batches of an epoch are read, after a resume as well."""
 
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
-from fairseq.data.iterators import CountingIterator, EpochBatchIterator, GroupedIterator
-from fairseq.logging import metrics
+from fairseq.data.iterators import CountingIterator, EpochBatchIterator
 
 from ...base.patching import replaced
 
 logger = logging.getLogger(__name__)
-
-
-class TimedIterator(GroupedIterator):
-    """fairseq's groups of batches, one group per update, which logs ``data_wait``, the share of the time spent on waiting."""
-
-    def __next__(self) -> list[Any]:
-        start = time.perf_counter()
-        batches = super().__next__()
-        with metrics.aggregate("train_inner"):  # "train" is already open
-            metrics.log_speed("data_wait", time.perf_counter() - start, priority=850, round=3)
-        return batches
 
 
 def all_but_the_last(

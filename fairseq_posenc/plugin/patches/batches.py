@@ -92,14 +92,6 @@ def skip_only_the_last_batch() -> None:
     wrap(iterators.EpochBatchIterator, "_get_iterator_for_epoch")(epochs.all_but_the_last)
 
 
-def log_waiting_for_data() -> None:
-    """Log ``data_wait``, the share of the time that training waits for its next batches.
-
-    Where it is not near 0, more ``--num-workers`` help, and a faster model does not. Can be removed when fairseq logs it.
-    """
-    iterators.GroupedIterator = epochs.TimedIterator
-
-
 def workers_of_one_epoch() -> None:
     """Start the processes that read training batches (``--num-workers``) again in every epoch.
 

@@ -133,6 +133,8 @@ def _refusing() -> Iterator[None]:
         refuse(_fault(error))
     except MissingMandatoryValue as error:
         refuse(f"{error.key} is missing: name a configuration that has it (--config-dir, --config-name), or a value")
+    except OmegaConfBaseException as error:
+        refuse(first_line(error))
 
 
 def _fault(error: Exception) -> str:

@@ -199,7 +199,7 @@ def choose_trainer(run: ProgramRun) -> Iterator[None]:
     """Train with the trainer that the optimizer or DeepSpeed needs, unless training is complete, and log more of it."""
     fused = getattr(run.cfg.optimizer, "_name", None) == fused_adam.NAME
     trainer = run.trainer or (NonBlockingTrainer if fused else run.module["Trainer"])
-    train = batch_warmup.with_growing_batches(run.module, run.module["train"])
+    train = batch_warmup.in_groups(run.module, run.module["train"])
     speed = training_log.Speed(run.cfg.optimization.max_update)
     train = session.unless_done(speed.measured(training_log.profiled(train)))
     stats = speed.logged(run.module["get_training_stats"])

@@ -113,6 +113,15 @@ REFUSALS: dict[str, tuple[Condition, str]] = {
         lambda s: s.checkpoint.best_checkpoint_metric in METRICS[not s.checkpoint.maximize_best_checkpoint_metric],
         "the worst checkpoint would be kept; give --maximize-best-checkpoint-metric where more is better, and nowhere else",
     ),
+    "--best-checkpoint-metric {checkpoint.best_checkpoint_metric} with --task {task._name}": (
+        lambda s: (
+            s.task._name in MASKED
+            and not s.dataset.disable_validation
+            and s.checkpoint.best_checkpoint_metric
+            not in ("loss", "ppl", "accuracy", *(("order_loss", "order_accuracy") if s.task._name == SENTENCE_ORDER else ()))
+        ),
+        "it measures no such number",
+    ),
     "--restore-file {checkpoint.restore_file}": (
         lambda s: _replaces_later_checkpoints(s.checkpoint),
         "training from it would replace checkpoint_last.pt in --save-dir {checkpoint.save_dir}; leave --restore-file out to "

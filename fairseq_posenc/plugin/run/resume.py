@@ -246,8 +246,8 @@ def lost_state(filename: str, content: dict[str, Any], now: Any, reset_optimizer
         reset_meters: whether the best so far does not count.
     """
     old, cfg = content.get("args"), content.get("cfg") or {}
-    both = [old or cfg.get(section) or {} for section in ("checkpoint", "optimizer")]
-    saving, optimizing = (vars(part) if isinstance(part, Namespace) else part for part in both)
+    parts = [old or cfg.get(section) or {} for section in ("checkpoint", "optimizer", "lr_scheduler")]
+    saving, optimizing, scheduling = (vars(part) if isinstance(part, Namespace) else part for part in parts)
     metric, new_training = now.checkpoint.best_checkpoint_metric, f"--finetune-from-model {filename}, with another --save-dir"
     saved, optimizer = saving.get("best_checkpoint_metric", metric), optimizing.get("optimizer" if old else "_name")
     if optimizer not in (None, now.optimizer._name) and not reset_optimizer:
@@ -260,6 +260,9 @@ def lost_state(filename: str, content: dict[str, Any], now: Any, reset_optimizer
             f"{filename} has no optimizer state, so that training would begin again at update 0. Start a new training from its "
             f"weights: {new_training}"
         )
+    scheduler = scheduling.get("lr_scheduler" if old else "_name")
+    if scheduler == "fixed" != now.lr_scheduler._name and not (reset_optimizer or now.checkpoint.reset_lr_scheduler):
+        return f"{filename} has the state of --lr-scheduler fixed. Repeat it, or change it with --reset-lr-scheduler"
     if "best" in (content.get("extra_state") or {}) and metric != saved and not reset_meters:
         return (
             f"the best {saved} in {filename} does not compare with --best-checkpoint-metric {metric}. Repeat {saved}, or forget "

@@ -174,6 +174,14 @@ def test_another_optimizer_is_refused(saved, trainer):
         trainer("roberta_alibi_tiny", "--optimizer", "stable_adamw").load_checkpoint(path)
 
 
+def test_another_schedule_needs_a_reset_where_the_saved_one_has_less(saved, trainer):
+    path, flags = saved("roberta_alibi_tiny"), ("--lr-scheduler", "polynomial_decay", "--total-num-update", "10")
+    with pytest.raises(InputError, match=r"--lr-scheduler fixed.*--reset-lr-scheduler"):
+        trainer("roberta_alibi_tiny", *flags).load_checkpoint(path)
+    other = trainer("roberta_alibi_tiny", *flags, "--reset-lr-scheduler")
+    assert other.load_checkpoint(path, reset_lr_scheduler=True) is not None
+
+
 def test_the_best_of_one_metric_is_not_compared_with_another(saved, trainer):
     path = saved("roberta_alibi_tiny")
     content = torch.load(path, weights_only=True)

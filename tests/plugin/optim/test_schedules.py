@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_posenc.base.errors import InputError
-from fairseq_posenc.plugin.batches.batch_warmup import GrowingGroups, micro_batches
+from fairseq_posenc.plugin.batches.batch_warmup import Groups, micro_batches
 
 from .conftest import optimizer, schedule
 
@@ -72,19 +72,32 @@ def test_each_number_of_micro_batches_has_as_many_updates():
 def test_groups_grow_and_resume(skip, last):
     whole = [[0], [1], [2, 3], [4, 5], [6, 7, 8], *last]
     batches = CountingIterator(range(14))
-    groups = GrowingGroups(batches, 3, skip, warmup=6, updates=0)
+    groups = Groups(batches, 3, skip, warmup=6, updates=0)
     assert len(groups) == len(whole)
     assert list(groups) == whole
     assert not batches.has_next()
     batches = CountingIterator(range(14)).skip(2)
-    resumed = GrowingGroups(batches, 3, skip, warmup=6, updates=2)
+    resumed = Groups(batches, 3, skip, warmup=6, updates=2)
     assert (resumed.n, len(resumed)) == (2, len(whole))
     assert list(resumed) == whole[2:]
 
 
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("place", [3, 4, 5, 13])
+def test_groups_go_on_at_a_place_that_none_ends_at(place, skip):
+    batches = CountingIterator(range(16)).skip(place)
+    groups = Groups(batches, 4, skip, warmup=0, updates=place)
+    read = list(groups)
+    full, rest = divmod(16 - place, 4)
+    assert [*map(len, read)] == [4] * full + [rest] * (rest > 0 and not (skip and full))
+    assert [batch for group in read for batch in group] == [*range(place, place + sum(map(len, read)))]
+    assert not groups.has_next()
+    assert not batches.has_next()
+
+
 def test_waiting_for_growing_groups_is_logged():
     with metrics.aggregate(new_root=True) as logged:
-        list(GrowingGroups(CountingIterator(range(4)), 2, warmup=2, updates=0))
+        list(Groups(CountingIterator(range(4)), 2, warmup=2, updates=0))
     assert "data_wait" in logged.get_smoothed_values()
 
 
