@@ -71,7 +71,7 @@ def said(data_bin, tmp_path, monkeypatch, capsys):
         (f"BIN {FLAGS} --valid-subset valid,train", "--valid-subset valid,train: it contains --train-subset"),
         (f"BIN {FLAGS} --max-epoch 4 --save-interval 3", "--max-epoch 4: training would end without a checkpoint"),
         (f"BIN {FLAGS} --best-checkpoint-metric order_accuracy", "--best-checkpoint-metric order_accuracy: the worst"),
-        (f"BIN {FLAGS} --best-checkpoint-metric acuracy", "--best-checkpoint-metric acuracy with --task masked_lm: it measures"),
+        (f"BIN {FLAGS} --best-checkpoint-metric acc", "--best-checkpoint-metric acc with --task masked_lm: it measures"),
         (f"BIN {FLAGS} --lr-scheduler polynomial_decay", "--total-num-update is missing (lr_scheduler.total_num_update)"),
         (f"BIN {FLAGS} --train-subset none", "Dataset not found: none"),
         (f"BIN {FLAGS} --restore-file none.pt", "--restore-file none.pt is no file"),
@@ -115,7 +115,7 @@ def test_a_configuration_without_a_model(said):
     [
         ("model.tisa_kernel=3", "there is no option model.tisa_kernel: did you mean tisa_kernels?"),
         ("task.tokens_per_sampl=3", "there is no option task.tokens_per_sampl: did you mean tokens_per_sample?"),
-        ("task.sample_break_mode=compleet", "Invalid value 'compleet'"),
+        ("task.sample_break_mode=whole", "Invalid value 'whole'"),
         ("lr_scheduler._name=inverse_sqrt", "Key 'total_num_update' not in 'InverseSquareRootLRScheduleConfig'"),
         ("mode.dropout=0", "there is no option mode: did you mean model?"),
         ("model=roberta_tissa", "model: there is no roberta_tissa: did you mean roberta_tisa or "),
