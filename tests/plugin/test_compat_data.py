@@ -235,6 +235,21 @@ def test_training_resumes_after_the_same_share_of_an_epoch(batches, processes, p
     assert next(after.next_epoch_itr(shuffle=False)).item() == place * processes
 
 
+@pytest.mark.parametrize(("batches", "read", "before", "now"), [(4, 2, 1, 2), (5, 3, 1, 3), (6, 4, 1, 2)])
+def test_a_resume_without_the_last_batch_has_one_to_read(batches, read, before, now):
+    def epoch(processes):
+        data = ListDataset(list(torch.arange(99)))
+        given = [[i] for i in range(batches)]
+        return EpochBatchIterator(data, torch.stack, given, num_shards=processes, skip_remainder_batch=True)
+
+    first = epoch(before)
+    for _, _ in zip(range(read), first.next_epoch_itr(shuffle=False)):  # noqa: B905 - the epoch has more
+        pass
+    after = epoch(now)
+    after.load_state_dict(first.state_dict())
+    assert next(after.next_epoch_itr(shuffle=False)) is not None
+
+
 def test_workers_of_validation_stay():
     batches = epochs(0)
     loaders = [(*batches.next_epoch_itr(set_dataset_epoch=False), batches.dataloader)[-1] for _ in range(2)]

@@ -40,6 +40,7 @@ def load_state_dict(load: Callable, epochs: EpochBatchIterator, state: dict[str,
     """Continue after the same share of an epoch's batches."""
     if (read := state.get("iterations_in_epoch", 0)) and (before := state.get("batches_of_all")):
         place = read * state["processes"] * len(epochs.frozen_batches) // (before * epochs.num_shards)
+        place = min(place, max(0, len(epochs) - 1 - epochs.skip_remainder_batch))  # fairseq's train needs one at least
         if place != read:
             logger.info(f"continuing after {place} of {len(epochs)} batches of the epoch, the same share as in the checkpoint")
         state = {**state, "iterations_in_epoch": place}

@@ -15,6 +15,7 @@ from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
+from ...base.errors import InputError, first_line
 from ...base.files import atomic_write, require_writable
 from ...base.patching import ModuleProxy, wrap
 from ..checkpoint import checkpoint_file, loading, reading, stock
@@ -108,7 +109,13 @@ def options_of_this_training() -> None:
         state_of_group = ("params", *LEARNING_RATES)
         given = [{name: value for name, value in group.items() if name not in state_of_group} for group in optimizer.param_groups]
         require_same_groups(state["param_groups"], given)
-        load(optimizer, state)
+        try:
+            load(optimizer, state)
+        except ValueError as error:
+            raise InputError(
+                f"the optimizer's state in the checkpoint is not of this model's parameters: {first_line(error)}. Start from its "
+                "weights: --finetune-from-model, with another --save-dir"
+            ) from error
         for group, options in zip(optimizer.param_groups, given, strict=True):
             group.update(options)
             override(group, optimizer_overrides)

@@ -15,6 +15,8 @@ from ...base.commands import existing, option, show
 from ...base.errors import InputError
 
 MADE_BY = "made_by"
+HALF = 2**-8
+"""The relative error of bfloat16, to which the weights of the plain file may be rounded."""
 
 
 @dataclass
@@ -71,10 +73,11 @@ def write(source: Path, out: Path, overwrite: bool = False) -> int:
     master = sharded_checkpoint.master_weights(shards, source.parent, state["model"].keys())
     for name, weight in master.items():  # buffers and frozen parameters have none
         tensor = state["model"][name]
-        if weight.numel() != tensor.numel():
+        same = weight.numel() == tensor.numel()
+        if not same or not weight.allclose(tensor.flatten().float(), rtol=HALF, atol=HALF**2, equal_nan=True):
             raise RuntimeError(
-                f"{source} and its shards are not of one model: {name} has {tensor.numel():,} numbers in the file and "
-                f"{weight.numel():,} in the shards. Use another checkpoint."
+                f"{source} and its shards are not of one model and update: {name} has {tensor.numel():,} numbers in the file, "
+                f"and {'others' if same else f'{weight.numel():,}'} in the shards. Use another checkpoint."
             )
         state["model"][name] = weight.view_as(tensor)
     state["model"] = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state["model"].items()}

@@ -106,7 +106,7 @@ def collect(engine: Any) -> dict[str, Any]:
 def restore(engine: Any, parts: list[dict[str, Any]]) -> None:
     """Set the engine's state from that of another run's processes (``parts``, from :func:`collect`).
 
-    The model's weights, which have the precision of training, are not changed; the plain checkpoint has them.
+    The weights that the engine has, those of the plain checkpoint, count more where they were changed since, as by averaging.
 
     Raises:
         RuntimeError: ``parts`` lack something or belong to another model or optimizer; the message names the parameter.
@@ -121,7 +121,9 @@ def restore(engine: Any, parts: list[dict[str, Any]]) -> None:
             if _end(saved[-1]) > piece.total:
                 raise RuntimeError(f"{piece.name} has {piece.total:,} numbers, and the checkpoint's at least {_end(saved[-1]):,}")
         with torch.no_grad():
+            weights, dtype = master.clone(), next(parameter.dtype for _, parameter in engine.module.named_parameters())
             _fill(master, pieces, states, MASTER)
+            master.copy_(torch.where(master.to(dtype) == weights.to(dtype), master, weights))
             _restore_state(engine.optimizer.optimizer.state[master], master, pieces, states)
     settings, saved = _settings(engine), parts[0]["groups"]
     require_same_groups(saved, settings)

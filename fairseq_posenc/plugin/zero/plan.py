@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ...base.commands import option, show
 from ...base.errors import InputError, suggestion
-from ...core.families import FAMILIES, ROBERTA, expression_of
+from ...core.families import FAMILIES, ROBERTA, expressions
 from ..processes.gpus import GPUS
 from . import zero_config
 
@@ -135,9 +135,10 @@ def _options(arch: str, overrides: Sequence[str], tokens: int) -> DictConfig:
     encoders = {model for model, family in FAMILIES.items() if not family.causal}
     known = sorted(name for name, model in ARCH_MODEL_NAME_REGISTRY.items() if model in encoders)
     if arch not in known:
-        overrides = [f"positions={expression_of(arch)}", *overrides]
+        expression = expressions().get(arch, arch)
+        overrides = [f"positions={expression}", *overrides]
         try:
-            parse(expression_of(arch))
+            parse(expression)
         except InputError as error:
             raise InputError(
                 f"{arch} is no encoder of this package: {suggestion(arch, known)}As an expression: {error}"

@@ -66,7 +66,7 @@ def main(options: Options) -> None:
 def grown(checkpoint: Checkpoint, n: int, method: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the parameters of a checkpoint, with ``n`` rows in its tables of position vectors, and options that must be given.
 
-    These are the options whose default depends on the number of positions, with the values of the checkpoint.
+    These are the options of which the checkpoint has other values than the defaults with so many positions.
 
     Raises:
         InputError: the model takes any length, or learns something else per position, or has as many rows already.
@@ -93,9 +93,8 @@ def grown(checkpoint: Checkpoint, n: int, method: str) -> tuple[dict[str, Tensor
     if sampling is not None and sampling.kind == "random" and n > sampling.numbers[0]:
         raise InputError(f"--max-positions {n}: {path} has --position-sampling {config.position_sampling}: train with a larger L")
     with field_errors_as_flags():
-        longer = build_positions(replace(config, max_positions=n))
-        before, after = positions.effective_options, longer.effective_options
-        kept = {name: value for name, value in before.items() if after[name] != value}
+        defaults = build_positions(replace(config, max_positions=n, position_options={})).effective_options
+        kept = {name: value for name, value in positions.effective_options.items() if defaults.get(name) != value}
         longer = build_positions(replace(config, max_positions=n, position_options={**config.position_options, **kept}))
     state = dict(checkpoint.state)
     if diverged := next((name for name, value in state.items() if not value.isfinite().all()), None):

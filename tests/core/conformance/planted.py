@@ -52,6 +52,20 @@ class HalfIdle(Right):
         return [first, first]
 
 
+class OneHead(Right):
+    def layer_terms(self, window: Window) -> list[Terms]:
+        first = [slope[:1].expand(slope.shape) for slope in precise(self.slope)]
+        return [Terms(biases=(Relative(self.bias(s, window), RelativeIndex(window)),)) for s in first]
+
+    def reading(self, layer: int, i: int, j: int) -> Tensor:
+        return self.slope[layer, :1, 0].expand(self.slope.shape[1]) * (j - i)
+
+
+class WrongInHalf(Right):
+    def bias(self, slope: Tensor, window: Window) -> Tensor:
+        return slope * window.offsets * (-10 if self.slope.dtype == torch.bfloat16 else 1)
+
+
 class OneLength(Right):
     def __init__(self, settings, options) -> None:
         super().__init__(settings, options)

@@ -9,7 +9,7 @@ from commands import status_of
 from fairseq_posenc.core.schemes import REGISTRY
 from fairseq_posenc.study.catalogue import checks
 
-from .planted import HalfIdle, Idle, Mirrored, OneLength, Right, SeesPadding
+from .planted import HalfIdle, Idle, Mirrored, OneHead, OneLength, Right, SeesPadding, WrongInHalf
 from .table import ROWS, Row
 
 FIRST = {row.expression: row for row in reversed(ROWS)}
@@ -35,6 +35,8 @@ def test_every_scheme_has_what_it_claims(row: Row, monkeypatch: pytest.MonkeyPat
         (SeesPadding, "padding changes nothing", "7 tokens, alone and with padding on the right"),
         (Idle, "gradients reach every parameter", "the gradient of planted.idle is missing"),
         (HalfIdle, "gradients reach every parameter", "the gradient of planted.slope is 0 in layer 1"),
+        (OneHead, "gradients reach every parameter", "the gradient of planted.slope is 0 in head 1"),
+        (WrongInHalf, "half precision stays near", "in bfloat16, the states differ by"),
         (OneLength, "takes the lengths that it claims", "IndexError"),
     ],
 )

@@ -128,6 +128,8 @@ def test_another_format_is_refused(saved, trainer):
 
 def test_stock_roberta_goes_on_as_absolute(saved, trainer):
     path = saved("roberta_base", "--encoder-layers", 2, "--max-positions", 16)
+    with pytest.raises(InputError, match=r"not of this model's parameters.*--finetune-from-model"):  # stock has unused ones
+        trainer("roberta_absolute", "--encoder-layers", 2).load_checkpoint(path)
     assert trainer("roberta_absolute", "--encoder-layers", 2).load_checkpoint(path, reset_optimizer=True) is not None
 
 

@@ -198,6 +198,11 @@ def test_a_file_and_shards_of_two_models_are_not_put_together(sharded_run, capsy
     torch.save(state, last)
     assert status_of("consolidate", last, "--out", tmp_path / "out.pt") == 2
     assert "encoder.sentence_encoder.embed_tokens.weight has 6 numbers" in capsys.readouterr().err
+    state = load_checkpoint(str(sharded_run(2).save_dir / "checkpoint_last.pt"))
+    state["model"]["encoder.sentence_encoder.embed_tokens.weight"] += 0.1
+    torch.save(state, last)
+    assert status_of("consolidate", last, "--out", tmp_path / "out.pt") == 2
+    assert "and others in the shards" in capsys.readouterr().err
 
 
 @pytest.mark.slow

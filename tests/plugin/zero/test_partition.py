@@ -33,12 +33,12 @@ class Engine:
     def __init__(self, stage, processes, rank, filled=True):
         self.stage = stage
         values = {name: whole(name, "master") for name in NUMELS}
-        self.parameters = {name: Parameter(value) for name, value in values.items()}
+        self.parameters = {name: Parameter(value.bfloat16()) for name, value in values.items()}
         lay_out = self._divide_each if stage == 3 else self._divide_the_row
         master, average = (lay_out(key, processes, rank) for key in ("master", "exp_avg"))
         state = {"exp_avg": average, "step": 7} if filled else {}
         if not filled:
-            master.zero_()
+            master *= 1 + 2**-12  # rounded, the same
         optimizer = SimpleNamespace(state={master: state}, param_groups=[{"params": [], "lr": 0.1 if filled else 0.0}])
         scaler = SimpleNamespace(
             dynamic=True, cur_scale=8.0 if filled else 1.0, cur_iter=5, last_overflow_iter=2, cur_hysteresis=1
@@ -106,6 +106,17 @@ def test_every_element_finds_its_place(engines, before, now):
             assert torch.equal(partition.whole(restored, name, key), whole(name, key))
         assert all(part["parameters"][name]["step"] == 7 for part in restored if name in part["parameters"])
     assert restored[0]["shared"] == {"tied": "wide"}
+
+
+def test_weights_that_were_changed_count_more(engines):
+    (part,) = [partition.collect(engine) for engine in engines(2, 1)]
+    (engine,) = engines(2, 1, filled=False)
+    (master,) = engine.optimizer.single_partition_of_fp32_groups
+    master[2:5] += 100
+    changed = master[2:5].clone()
+    partition.restore(engine, [part])
+    assert torch.equal(master[2:5], changed)
+    assert torch.equal(master[5 : NUMELS["wide"]], whole("wide", "master")[5:])
 
 
 def test_what_is_missing_is_named(engines):

@@ -60,11 +60,17 @@ def test_rows_are_repeated_and_the_beginning_gives_the_same(arch, table, checkpo
     assert (written["last_optimizer_state"], written["extra_state"]) == (None, {"epoch": 3})
 
 
+def test_a_length_that_follows_the_table_stays_as_it_is(checkpoint, tmp_path, capsys):
+    path = checkpoint("roberta_posenc_tiny", positions="absolute+log_n", position_log_n="floor")
+    assert grow(path, tmp_path / "long.pt", "--max-positions", "40") == 0
+    assert "--log-n-length 16" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("scheme", [{"positions": "absolute+deberta", "deberta_buckets": 4}, {"positions": "absolute+shaw"}])
 def test_a_clip_that_follows_the_length_stays_as_it_is(scheme, checkpoint, tmp_path, capsys):
     path = checkpoint("roberta_posenc_tiny", **scheme)
     assert grow(path, tmp_path / "long.pt", "--max-positions", "40") == 0
-    assert "--tokens-per-sample 40 --max-relative-position 15" in capsys.readouterr().out
+    assert "--max-relative-position 15" in capsys.readouterr().out
     short, long = Checkpoint(path), Checkpoint(tmp_path / "long.pt")
     tokens = torch.randint(4, 30, (2, 16))
     torch.testing.assert_close(long.encoder()(tokens).last_hidden_state, short.encoder()(tokens).last_hidden_state)
