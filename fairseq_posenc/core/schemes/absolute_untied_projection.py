@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..terms import Shift, Terms, Window
 from .base import option, register
@@ -25,7 +24,6 @@ class AbsoluteUntiedProjection(ProjectedPositions):
     interpretable = False
     scale_factor = 4.0
 
-    @dataclass(frozen=True)
     class Options:
         form: str = option("of the projections of positions", "code", choices=("code", "equation"))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -42,7 +41,6 @@ class Alibi(Scheme):
     honours = ()
     data_driven = False
 
-    @dataclass(frozen=True)
     class Options:
         sided: bool = option("other slopes to the right than to the left", False)
 

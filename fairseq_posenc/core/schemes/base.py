@@ -286,13 +286,15 @@ class Scheme(nn.Module):
 
 
 def register(scheme: type[Scheme]) -> type[Scheme]:
-    """Register a scheme class under its name; a decorator.
+    """Register a scheme class under its name, and make its ``Options`` a frozen dataclass; a decorator.
 
     Raises:
         InputError: another has its name, or an option cannot become a flag.
     """
     if scheme.name in REGISTRY:
         raise InputError(f"two schemes are called {scheme.name!r}: {REGISTRY[scheme.name]} and {scheme}")
+    if "__dataclass_fields__" not in vars(scheme.Options):
+        dataclass(frozen=True)(scheme.Options)
     scheme_options(scheme)
     REGISTRY[scheme.name] = scheme
     return scheme

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -37,7 +35,6 @@ class Cable(Scheme):
     interpretable = False
     decays = ("weight",)
 
-    @dataclass(frozen=True)
     class Options:
         gates: int = option("sets of steps: one, or another for keys after the query", 1, minimum=1, maximum=2)
 

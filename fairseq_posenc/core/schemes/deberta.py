@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -57,7 +56,6 @@ class Deberta(OffsetTableScheme):
     decays = ("weight", "key_projection", "query_projection")
     scale_factor = 3.0
 
-    @dataclass(frozen=True)
     class Options:
         projections: str = option("how the table is projected", "head", choices=("head", "model", "content"))
         indexing: str = option("which rows are read", "relative", choices=("relative", "original", "paper"))

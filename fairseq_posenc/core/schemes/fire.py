@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -36,7 +35,6 @@ class Fire(Scheme):
     translation_invariant = False
     share_layers = True
 
-    @dataclass(frozen=True)
     class Options:
         hidden: int = option("hidden width of the network", 32, minimum=1, maximum=1 << 16)
         threshold: float = option("initial L, in tokens", 512.0, minimum=1.0, maximum=MAX_POSITIONS)

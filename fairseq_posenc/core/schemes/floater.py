@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,12 +41,11 @@ class Floater(Scheme):
     decays = ("weight1", "weight2")
     honours = ("position_share_layers",)
 
-    @dataclass(frozen=True)
     class Options:
         hidden: int | None = option("hidden width of the dynamics (D/4 by default)", None, minimum=1, maximum=1 << 17)
         stride: int = option("tokens per step of the solver", 8, minimum=1, maximum=1024)
 
-    def __init__(self, settings: Settings, options: Options) -> None:
+    def __init__(self, settings: Settings, options: Any) -> None:
         super().__init__(settings, replace(options, hidden=options.hidden or max(1, settings.dim // 4)))
         dim, hidden = settings.dim, self.options.hidden
         self.initial = nn.Parameter(torch.empty(self.layer_sets, dim))

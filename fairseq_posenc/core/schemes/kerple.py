@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +26,6 @@ class Kerple(Scheme):
     source = "Chi et al. 2022, §4"
     family, advice = "scalar biases by offset", "as alibi, with learned slopes; --kerple-sided true tells left from right"
 
-    @dataclass(frozen=True)
     class Options:
         form: str = option("kernel", "log", choices=("log", "power"))
         sided: bool = option("other parameters to the right than to the left", False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -27,7 +26,6 @@ class KeyConvolution(Scheme):
     family, advice = "keys of neighbours", "beside another scheme: keys that know the words before them, or after them"
     interpretable = False
 
-    @dataclass(frozen=True)
     class Options:
         width: int = option("how many keys are mixed, the token's own included", 4, minimum=1, maximum=256)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +29,6 @@ class LogCPB(Scheme):
     family = "scalar biases by offset"
     advice = "a learned function of the offset; kept its loss at four times the length of training"
 
-    @dataclass(frozen=True)
     class Options:
         hidden: int = option("hidden width of the network", 512, minimum=1, maximum=1 << 16)
         bound: float = option("largest bias B; 0: none", 16.0, minimum=0.0, maximum=1e6)

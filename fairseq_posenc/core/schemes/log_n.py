@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -36,14 +36,13 @@ class LogN(Scheme):
     interpretable = False
     honours = ("position_log_n", *Scheme.honours)
 
-    @dataclass(frozen=True)
     class Options:
         beta: float = option("beta of position_log_n=floor", 0.1, minimum=0.0, maximum=1e3)
         length: int | None = option("n0 of position_log_n=floor", None, minimum=1, maximum=MAX_POSITIONS)
 
     scale: nn.Parameter | None
 
-    def __init__(self, settings: Settings, options: Options) -> None:
+    def __init__(self, settings: Settings, options: Any) -> None:
         super().__init__(settings, replace(options, length=options.length or settings.max_positions))
         self.learned = self.general("position_log_n") == "ssmax"
         self.scale = self.parameter() if self.learned else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +26,6 @@ class PoPE(Scheme):
     family, advice = "rotations", "as rope, where positions alone decide the phase"
     interpretable = False
 
-    @dataclass(frozen=True)
     class Options:
         base: float = option("base of the frequencies", 10000.0, minimum=1.0, maximum=1e12)
 

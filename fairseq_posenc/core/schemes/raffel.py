@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torch import nn
 
@@ -31,7 +30,6 @@ class Raffel(OffsetTableScheme):
     resets = False
     honours = (*OffsetTableScheme.honours, "position_scale_factor")
 
-    @dataclass(frozen=True)
     class Options:
         scaled: bool = option("whether the scalar is scaled as the scores are", True)
 

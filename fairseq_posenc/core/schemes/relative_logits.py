@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +32,6 @@ class RelativeLogits(Scheme):
     interpretable = False
     decays = ("projection",)
 
-    @dataclass(frozen=True)
     class Options:
         rank: int = option("number of curves over the offset", 16, minimum=1, maximum=1 << 12)
         max_distance: int = option("distance from which the curves are 0", 1024, minimum=1, maximum=MAX_POSITIONS)

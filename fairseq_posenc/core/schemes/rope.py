@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -63,7 +63,6 @@ class Rope(Scheme):
     interpretable = False
     data_driven = False
 
-    @dataclass(frozen=True)
     class Options:
         layout: str = option("which features make a pair", "interleaved", choices=("interleaved", "half"))
         base: float = option("base of the frequencies", 10000.0, minimum=2.0, maximum=1e12)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -31,7 +29,6 @@ class SelectiveRope(Scheme):
     interpretable = False
     decays = ("down", "up")
 
-    @dataclass(frozen=True)
     class Options:
         base: float = option("base of the frequencies", 10000.0, minimum=2.0, maximum=1e12)
         rank: int = option("numbers that are read from each word", 16, minimum=1, maximum=1 << 12)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -41,7 +39,6 @@ class SentenceAbsolute(Absolute):
     family, advice = "added to word embeddings", "begins again in each sentence, for samples of several"
     has_causal_form = False
 
-    @dataclass(frozen=True)
     class Options:
         first: int = option("position of the word after a separator", 1, minimum=0, maximum=1)
 

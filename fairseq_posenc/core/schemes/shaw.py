@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torch import nn
 
@@ -26,7 +25,6 @@ class Shaw(OffsetTableScheme):
     interpretable = False
     inductive = True
 
-    @dataclass(frozen=True)
     class Options:
         terms: str = option("which tables there are: a^K, a^V or both", "both", choices=("both", "keys", "values"))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -49,7 +48,6 @@ class Sinusoidal(Scheme):
     translation_invariant = False
     interpretable = False
 
-    @dataclass(frozen=True)
     class Options:
         layout: str = option("order and frequencies of the sinusoids", "vaswani", choices=tuple(LAYOUTS))
 

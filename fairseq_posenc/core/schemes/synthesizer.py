@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -63,7 +63,6 @@ class SynthesizerFactorizedRandom(Synthesizer):
     equation = "e = (R₁ R₂ᵀ)_ij"
     advice = "as synthesizer_random, of low rank"
 
-    @dataclass(frozen=True)
     class Options:
         rank: int = option("rank k of the factorized scores", 8, minimum=1, maximum=1 << 12)
 
@@ -149,11 +148,10 @@ class SynthesizerFactorizedDense(InputSynthesizer):
     advice = "as synthesizer_dense, from two factors"
     decays = (*InputSynthesizer.decays, "tiled_weight", "stretched_weight")
 
-    @dataclass(frozen=True)
     class Options:
         a: int | None = option("width a of the tiled factor", None, minimum=1, maximum=MAX_POSITIONS)
 
-    def __init__(self, settings: Settings, options: Options) -> None:
+    def __init__(self, settings: Settings, options: Any) -> None:
         super().__init__(settings, replace(options, a=options.a or math.isqrt(settings.max_positions)))
         self.a = self.options.a
         if self.a > settings.max_positions:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +47,6 @@ class T5(Scheme):
     family, advice = "scalar biases by offset", "few parameters, a curve per head; loses much beyond the length of training"
     share_layers = True
 
-    @dataclass(frozen=True)
     class Options:
         buckets: int = option("number of buckets (both directions)", 32, minimum=4, maximum=1 << 16)
         max_distance: int = option("distance beyond which all share a bucket", 128, minimum=2, maximum=MAX_POSITIONS)

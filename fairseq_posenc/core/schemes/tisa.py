@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +34,6 @@ class Tisa(Scheme):
     family = "scalar biases by offset"
     advice = "few parameters, a curve per head; loses little at four times the length of training"
 
-    @dataclass(frozen=True)
     class Options:
         kernels: int = option("number S of kernels per head", 5, minimum=1, maximum=1024, metavar="S")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,7 +34,6 @@ class Untied(ProjectedPositions):
     scale_factor = 2.0
     honours = (*ProjectedPositions.honours, "position_scale_factor")
 
-    @dataclass(frozen=True)
     class Options:
         form: str = option("of the projections of positions", "code", choices=("code", "equation", "head"))
         theta: str | None = option("of [CLS], with reset: vectors in the form of the code", None, choices=("vectors", "scalars"))
