@@ -23,9 +23,7 @@ class Absolute(Scheme):
     source = "Devlin et al. 2019"
     family, advice = "added to word embeddings", "the positions of released BERT and RoBERTa; learns word order late from scratch"
     honours = ()
-    inductive = False
-    translation_invariant = False
-    interpretable = False
+    inductive = translation_invariant = interpretable = False
     position_vectors = decays = ("weight",)
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:

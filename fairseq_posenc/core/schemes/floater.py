@@ -34,9 +34,7 @@ class Floater(Scheme):
     equation = "x_i^(l) + p^(l)(iΔ), p' = h(τ, p)"
     source = "Liu et al. 2020, eq. 4, 10"
     family, advice = "dynamics", "positions that follow a learned differential equation; slow"
-    translation_invariant = False
-    interpretable = False
-    parallelisable = False
+    translation_invariant = interpretable = parallelisable = False
     keeps_float32 = True
     decays = ("weight1", "weight2")
     honours = ("position_share_layers",)

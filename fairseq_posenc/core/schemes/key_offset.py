@@ -26,8 +26,7 @@ class KeyOffset(Scheme):
     source = "Jordan et al. 2024 (modded-nanogpt, 2025)"
     family, advice = "keys of neighbours", "as rope(fraction=0.5)+key_offset: finds a token by the word before it, or after it"
     honours = ()
-    data_driven = False
-    interpretable = False
+    data_driven = interpretable = False
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)

@@ -22,8 +22,7 @@ class ProjectedPositions(Scheme):
     p and the projections decay, as in their code, where everything does.
     """
 
-    inductive = False
-    translation_invariant = False
+    inductive = translation_invariant = False
     position_vectors = ("weight",)
     decays: ClassVar[tuple[str, ...]] = ("weight", "query_projection", "key_projection")
     honours: ClassVar[tuple[str, ...]] = ("position_share_layers",)

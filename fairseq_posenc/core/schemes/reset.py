@@ -26,9 +26,7 @@ class Reset(Scheme):
     equation = "b_0j = θ₁, b_i0 = θ₂"
     source = "Ke et al. 2021, §3.2"
     family, advice = "untied positions (TUPE)", "gives [CLS] scores of its own, in a sum"
-    translation_invariant = False
-    alone = False
-    has_causal_form = False
+    translation_invariant = alone = has_causal_form = False
     share_layers = True
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:

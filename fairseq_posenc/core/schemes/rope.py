@@ -60,8 +60,7 @@ class Rope(Scheme):
     source = "Su et al. 2021, eq. 14, 15"
     family, advice = "rotations", "a first choice: no parameters, fused attention, good from little training, widely used"
     honours = ()
-    interpretable = False
-    data_driven = False
+    interpretable = data_driven = False
 
     class Options:
         layout: str = option("which features make a pair", "interleaved", choices=("interleaved", "half"))

@@ -44,9 +44,7 @@ class Sinusoidal(Scheme):
     source = "Vaswani et al. 2017, §3.5"
     family, advice = "added to word embeddings", "no parameters; loses much beyond the length of training"
     honours = ()
-    data_driven = False
-    translation_invariant = False
-    interpretable = False
+    data_driven = translation_invariant = interpretable = False
 
     class Options:
         layout: str = option("order and frequencies of the sinusoids", "vaswani", choices=tuple(LAYOUTS))

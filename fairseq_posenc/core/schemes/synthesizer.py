@@ -24,8 +24,7 @@ class Synthesizer(Scheme):
 
     source = "Tay et al. 2021, §3"
     family = "no products of words"
-    inductive = False
-    translation_invariant = False
+    inductive = translation_invariant = False
 
     def synthesized(self, scores: Tensor | LowRank) -> Terms:
         """(1 or B, 1 or H, Q, K) scores as the whole of e."""
