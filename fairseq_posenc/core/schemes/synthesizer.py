@@ -26,10 +26,6 @@ class Synthesizer(Scheme):
     family = "no products of words"
     inductive = translation_invariant = False
 
-    def synthesized(self, scores: Tensor | LowRank) -> Terms:
-        """(1 or B, 1 or H, Q, K) scores as the whole of e."""
-        return Terms(content=False, biases=(scores,))
-
 
 @register
 class SynthesizerRandom(Synthesizer):
@@ -51,7 +47,7 @@ class SynthesizerRandom(Synthesizer):
         else:
             i, j = window.query_positions[:, :, None], window.positions[:, None]
             part = self.weight[..., i, j].transpose(1, 2)
-        return [self.synthesized(scores) for scores in part]
+        return [Terms(content=False, biases=(scores,)) for scores in part]
 
 
 @register
@@ -75,7 +71,7 @@ class SynthesizerFactorizedRandom(Synthesizer):
     def layer_terms(self, window: Window) -> Sequence[Terms]:
         self.require_rows(window)
         left, right = (self.rows_of(factor, window).transpose(1, 2) for factor in (self.left, self.right))  # (L, B, H, K, k)
-        return [self.synthesized(LowRank(x[..., window.start :, :], y)) for x, y in zip(left, right, strict=True)]
+        return [Terms(content=False, biases=(LowRank(x[..., window.start :, :], y),)) for x, y in zip(left, right, strict=True)]
 
 
 def of_keys(scores: Tensor, columns: Tensor, window: Window) -> Tensor:
@@ -132,7 +128,7 @@ class SynthesizerDense(InputSynthesizer):
         n, row = self.require_rows(window), self.row_of(layer)
         n = n if window.contiguous else self.settings.max_positions  # of an exported model's row, whose n is a symbol, all
         scores = self.hidden(layer, x) @ self.weight2[row][..., :n] + self.bias2[row][..., :n]  # (B, H, Q, n)
-        return self.synthesized(of_keys(scores, window.positions, window))
+        return Terms(content=False, biases=(of_keys(scores, window.positions, window),))
 
 
 @register
@@ -164,4 +160,4 @@ class SynthesizerFactorizedDense(InputSynthesizer):
         tiled = hidden @ self.tiled_weight[row] + self.tiled_bias[row]  # (B, H, Q, a)
         stretched = hidden @ self.stretched_weight[row] + self.stretched_bias[row]  # (B, H, Q, b)
         j = window.positions
-        return self.synthesized(of_keys(tiled, j % self.a, window) * of_keys(stretched, j // self.a, window))
+        return Terms(content=False, biases=(of_keys(tiled, j % self.a, window) * of_keys(stretched, j // self.a, window),))
