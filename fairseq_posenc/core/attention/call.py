@@ -69,11 +69,6 @@ class Mask:
     causal: bool = False  # no key after the query
     documents: Tensor | None = None  # (B or 1, K): the start of each position's document; other documents are masked
 
-    @property
-    def only_causal(self) -> bool:
-        """Whether only keys after the query are masked."""
-        return self.causal and self.padding is None and self.documents is None
-
     def blocked(self, call: Call, window: int | None, queries: slice = EVERY, keys: slice = EVERY) -> Tensor | None:
         """(B or 1, 1, Q or 1, K) bool, True where a key is masked; None if none is masked.
 

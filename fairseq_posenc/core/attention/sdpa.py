@@ -39,7 +39,7 @@ class Sdpa(Backend):
         low_rank = low_rank_bias(terms, call)
         scale = 1 / math.sqrt(terms.factor * call.head_dim)
         biased = low_rank is None and (bool(terms.biases) or terms.cls_bias is not None)
-        plain = not biased and mask.only_causal and terms.window is None
+        plain = not biased and mask.causal and mask.padding is None and mask.documents is None and terms.window is None
         causal = plain and bool(call.queries == call.keys)  # which kernels support without a matrix
         parts = []
         for tile in call.tiles(terms.window):

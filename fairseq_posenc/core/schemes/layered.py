@@ -24,8 +24,8 @@ def build(expression: str, settings: Settings, options: Mapping[str, Any] | None
 
 
 def same(first: str, second: str, layers: int | None = None) -> bool:
-    """Whether two expressions mean the same, or mean it in a model with so many layers."""
-    sums = ([read_sum(part).meaning for part in sums_of(expression)[:layers]] for expression in (first, second))
+    """Whether two expressions mean the same, whatever the order of their schemes, or mean it in a model with so many layers."""
+    sums = ([(set(s.classes), s.options, s.window) for s in map(read_sum, sums_of(e)[:layers])] for e in (first, second))
     return next(sums) == next(sums)
 
 

@@ -42,11 +42,6 @@ class Sum:
     options: Mapping[str, Any]
     window: int | None
 
-    @property
-    def meaning(self) -> tuple[Any, ...]:
-        """What equal expressions have in common, whatever the order of their schemes."""
-        return frozenset(self.classes), tuple(sorted(self.options.items())), self.window
-
 
 def parse(expression: str) -> list[type[Scheme]]:
     """``"absolute+tisa"`` -> the scheme classes, each once, in the order given.

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .config import ACTIVATIONS, EncoderConfig
-from .layers import init_weights, new_norm
+from .layers import init_as_bert, init_weights, new_norm
 
 
 class LanguageModelHead(nn.Module):
@@ -82,8 +82,7 @@ class SpanHead(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.span = nn.Linear(dim, 2)
-        nn.init.normal_(self.span.weight, std=0.02)
-        nn.init.zeros_(self.span.bias)
+        init_as_bert(self.span)
 
     def forward(self, features: Tensor, masked_tokens: Tensor | None = None) -> Tensor:
         """(B, n, D) -> (B, n, 2)."""

@@ -72,11 +72,6 @@ class PositionSampling:
             raise FieldError(f"`position_evaluation` {EVEN} means nothing to `position_sampling` {text}")
         return cls(kind, numbers, evaluation or (EVEN if spread else PLAIN))
 
-    @property
-    def moves(self) -> bool:
-        """Whether all positions are only moved by the same number, so that offsets stay."""
-        return self.kind == "shift"
-
     def span(self, n: int) -> int | None:
         """The number that positions of n tokens are below in training, where they are whole."""
         return {"random": int(self.numbers[0]), "shift": n + int(self.numbers[0])}.get(self.kind)

@@ -141,7 +141,7 @@ class Stack(nn.Module):
             return row, row
         positions, span = (places, n) if sampled is None else sampled
         window = window_at(positions=positions, span=span, first=first)
-        moved = sampled is None or (self.sampling is not None and self.sampling.moves)
+        moved = sampled is None or (self.sampling is not None and self.sampling.kind == "shift")  # so that offsets stay
         return window, row if moved and not is_captured() and self.positions.terms_are_invariant else window
 
     def _sampled(self, places: Tensor, row: Window) -> tuple[Tensor, int | None] | None:
