@@ -79,7 +79,7 @@ def register_plugin() -> None:
     from .plugin import patches
 
     patches.apply()
-    from .plugin import models  # noqa: F401 - importing registers; patches import the others
+    from .plugin import models  # importing registers; patches import the others
 
     # fairseq does not import a --user-dir whose package is imported already, unless it is in this set.
     utils.import_user_module.memo = getattr(utils.import_user_module, "memo", set()) | set(__path__)

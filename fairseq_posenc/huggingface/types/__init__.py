@@ -7,5 +7,3 @@ from .base import CAUSAL_TYPES, MODEL_TYPES
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
-
-__all__ = ["CAUSAL_TYPES", "MODEL_TYPES"]

@@ -4,11 +4,9 @@
 training step in which the host does not wait for the device.
 """
 
-import fairseq.models  # noqa: F401 - first, because the start-up hook imports this package's modules when fairseq is imported
+import fairseq.models  # first, because the start-up hook imports this package's modules when fairseq is imported
 
 from . import fused_adam, muon, stable_adamw, warmup_stable_decay
 
 WHOLE_TENSORS = (stable_adamw.NAME, muon.NAME)
 """The optimizers that compute on whole tensors, of which ZeRO therefore assigns whole ones to processes."""
-
-__all__ = ["WHOLE_TENSORS", "fused_adam", "muon", "stable_adamw", "warmup_stable_decay"]

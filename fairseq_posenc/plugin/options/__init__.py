@@ -3,4 +3,4 @@
 from importlib.util import find_spec
 
 if find_spec("fairseq"):
-    import fairseq.models  # noqa: F401 - first, because the start-up hook imports this package's modules when fairseq is imported
+    import fairseq.models  # first, because the start-up hook imports this package's modules when fairseq is imported

@@ -11,8 +11,6 @@ from types import FunctionType
 
 from .imports import importable
 
-__all__ = ["apply", "importable"]
-
 
 @cache
 def apply() -> None:

@@ -9,17 +9,3 @@ from .library import GPT2, TokenizerJson, library_errors, take_over
 from .sentencepiece import DEFAULT_SYMBOLS, SENTENCEPIECE, Sentencepiece, train
 from .tokenizer import DICTIONARY, EOS_ID, GIVEN_DICTIONARY, MADE_UP, MASK, SPECIALS, UNK_ID, UNKNOWN, Encoding, symbol_of
 from .vocabulary import TOKENIZER_FILES, VOCABULARY, LineEncoder, Vocabulary, differing, fingerprint, load_vocabulary, read_files
-
-__all__ = ["DEFAULT_SYMBOLS", "DICTIONARY", "EOS_ID", "GIVEN_DICTIONARY", "GPT2", "MASK", "SENTENCEPIECE", "SPECIALS", "UNK_ID"]
-__all__ += [
-    "TOKENIZER_FILES",
-    "VOCABULARY",
-    "Dictionary",
-    "Encoding",
-    "LineEncoder",
-    "Sentencepiece",
-    "TokenizerJson",
-    "Vocabulary",
-]
-__all__ += ["MADE_UP", "UNKNOWN", "differing", "fingerprint", "library_errors", "load_dictionary", "read_files", "symbol_of"]
-__all__ += ["add_from_file", "load_vocabulary", "take_over", "train"]
