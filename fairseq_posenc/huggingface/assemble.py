@@ -134,9 +134,7 @@ def _imported(statement: ast.Import | ast.ImportFrom, package: str, packages: se
 def load_exported(folder: Path, exported_class: Any) -> PreTrainedModel:
     """Return the exported model, by the exported code where there is any."""
     if (folder / FILE_NAME).exists():
-        spec = importlib.util.spec_from_file_location("fairseq_posenc_exported", folder / FILE_NAME)
-        assert spec is not None
-        assert spec.loader is not None
+        spec: Any = importlib.util.spec_from_file_location("fairseq_posenc_exported", folder / FILE_NAME)
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)

@@ -17,9 +17,8 @@ class ScheduledMaskedLMConfig(MaskedLMConfig):
     mask_prob_updates: int = field(default=0, metadata={"help": "updates in which --mask-prob-end is reached"})
 
 
-def share(cfg: ScheduledMaskedLMConfig, update: int) -> float:
+def share(cfg: Any, update: int) -> float:
     """Return which share of the masks remains: (p + (p_end - p) min(1, u / U)) / p at update u of U."""
-    assert cfg.mask_prob_end is not None
     return 1 + (cfg.mask_prob_end / cfg.mask_prob - 1) * min(1.0, update / cfg.mask_prob_updates)
 
 

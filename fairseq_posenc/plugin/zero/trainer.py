@@ -140,8 +140,7 @@ class DeepSpeedTrainer(Trainer):
         return super().load_checkpoint(filename, reset_optimizer, *args, **kwargs)
 
     def _load_shards(self, state: dict[str, Any]) -> None:
-        shards = sharded_checkpoint.Shards.of(state)
-        assert shards is not None  # as load_checkpoint has seen
+        shards: Any = sharded_checkpoint.Shards.of(state)  # not None, as load_checkpoint has seen
         if shards.optimizer != self.cfg.optimizer._name:
             raise InputError(
                 f"--optimizer {self.cfg.optimizer._name} cannot continue from the state of {shards.optimizer} in the checkpoint. "

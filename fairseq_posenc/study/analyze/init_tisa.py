@@ -21,7 +21,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...base.commands import best_checkpoint, existing, option, show
 from ...base.errors import InputError, require_extras
@@ -109,8 +109,7 @@ def fitted(encoder: Encoder, kernels: int, name: str) -> dict[str, Tensor]:
         single = copy.copy(encoder)  # an encoder of that layer alone, which shares its parameters
         single._modules = {**encoder._modules, "layers": nn.ModuleList([layer])}
         single.config = replace(encoder.config, layers=1, layer_groups=0)
-        scores = positional_scores(single, n)
-        assert scores is not None  # there are position vectors
+        scores: Any = positional_scores(single, n)  # not None, as there are position vectors
         if not scores.isfinite().all():
             raise InputError(f"{name}: in layer {number}, scores of positions are not finite. It is damaged: use another.")
         parameters, r2 = fit(scores, kernels)

@@ -151,8 +151,7 @@ class TaskRuns(ABC):
 
     def command(self, cell: Cell) -> list[str]:
         """Return the command that trains a run on the data that :meth:`prepare` has written."""
-        prepared, key = read_object(self.data / PREPARED, FORMAT), dict[str, Any](cell.key)
-        assert prepared is not None
+        prepared, key = read_object(self.data / PREPARED, FORMAT) or {}, dict[str, Any](cell.key)
         folder = cell.folder(self.options.out)
         flags = self._flags(folder, key["lr"], key["seed"], prepared["examples"], self._processes)
         flags += [*UNDECIDED, "--distributed-world-size", str(self._processes)]

@@ -194,8 +194,7 @@ def _encode_with(encoder: LineEncoder) -> None:
 
 def _start_worker(files: Mapping[str, bytes]) -> None:
     _encode_with(LineEncoder(files))
-    parent = multiprocessing.parent_process()
-    assert parent is not None
+    parent: Any = multiprocessing.parent_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends the others
 
     def end_with_parent() -> None:  # without it, this process would wait for work forever
