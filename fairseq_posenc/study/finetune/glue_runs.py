@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from ...base.errors import InputError
 from ...base.files import atomic_write
 from ...plugin.checkpoint.state_dict import SPANS
-from ...text.vocabulary import Vocabulary
+from ...text.vocabulary import Dictionary, Vocabulary
 from ..measure.inference import infer
 from .glue_data import Example, GlueTask, read
 from .tuning import TaskRuns, max_length, write_items
@@ -128,7 +127,7 @@ def write_split(
         targets.append(example.target)
     for i, items in enumerate(texts):
         write_items(folder / f"input{i}", split, vocabulary.dictionary, items)
-    write_items(folder / "label", split, names, () if task.regression else ([names.nspecial + target] for target in targets))
+    write_items(folder / "label", split, names, () if task.regression else ([names.nspecial + int(target)] for target in targets))
     if task.regression:
         with atomic_write(folder / "label" / f"{split}.label") as stream:
             stream.writelines(f"{target}\n" for target in targets)

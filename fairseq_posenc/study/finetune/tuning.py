@@ -22,7 +22,7 @@ from ...base.record import Recorded, digests, read_object, write_json
 from ...plugin.checkpoint.checkpoint import Checkpoint
 from ...plugin.checkpoint.trust import user_dir
 from ...plugin.models.building import parse
-from ...text.vocabulary import fingerprint
+from ...text.vocabulary import Dictionary, fingerprint
 from ..engine.grid import Cell, Progress, finished
 from ..engine.study import Study
 from .grid_report import report
@@ -50,11 +50,10 @@ class Scores(Recorded):
     constant: list[str]
 
 
-def write_items(folder: Path, split: str, dictionary: Any, items: Iterable[np.ndarray | list[int]]) -> None:
-    """Write one split of a data-bin, and its dictionary, fairseq's or this package's; each item is (n,) ids."""
+def write_items(folder: Path, split: str, dictionary: Dictionary, items: Iterable[np.ndarray | list[int]]) -> None:
+    """Write one split of a data-bin, and its dictionary; each item is (n,) ids."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "dict.txt", "w", encoding="utf-8") as stream:
-        dictionary.save(stream)
+    (folder / "dict.txt").write_text(dictionary.text(), "utf-8")
     dtype = indexed_dataset.best_fitting_int_dtype(len(dictionary))
     builder = indexed_dataset.MMapIndexedDatasetBuilder(str(folder / f"{split}.bin"), dtype=dtype)
     for item in items:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ...base.errors import InputError
 from ...base.files import read
@@ -63,10 +63,6 @@ class Dictionary:
         """Return ``dict.txt``, without fairseq's own four, as fairseq saves it; ``counts`` by id replace those of the symbols."""
         rows = list(zip(self.symbols, self.count if counts is None else counts, strict=True))
         return "".join(f"{symbol} {count}\n" for symbol, count in rows[self.nspecial :])
-
-    def save(self, stream: IO[str]) -> None:
-        """Write ``dict.txt``, as fairseq's dictionary does."""
-        stream.write(self.text())
 
 
 def add_from_file(dictionary: Any, path: Path) -> None:
