@@ -23,7 +23,7 @@ class GlueTask:
     columns: tuple[str, ...]  # names of the text columns, one or two
     label: str  # name of the label column in train and dev files
     labels: tuple[str, ...]  # in the files, in the order of the classes; empty for a regression on 0 … 5
-    metrics: tuple[str, ...] = ("accuracy",)  # of glue_runs.measures, in the benchmark's order
+    metrics: tuple[str, ...] = ("accuracy",)  # of glue_runs.score, in the benchmark's order
     names: tuple[str, ...] = ()  # of the classes if the labels are numbers
     dev: dict[str, str] = field(default_factory=dict)  # evaluation set -> its file; the first selects epochs
     header: tuple[str, ...] | None = None  # columns of train and dev files without a header row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from ...plugin.checkpoint.checkpoint import Checkpoint
     from .glue import Options
     from .hyperparameters import Settings
-
-Measure = Callable[[np.ndarray, np.ndarray], float]
-"""(targets, predictions), each (N,) -> score, 1 at best."""
 
 
 class GlueRuns(TaskRuns):
@@ -137,25 +134,20 @@ def write_split(
     return len(targets)
 
 
-@cache
-def measures() -> dict[str, Measure]:
-    """Return every measure by its name. f1 is of class 1; a correlation with a constant, or of one row, is 0."""
+def _correlation(measure: Callable[..., Any], targets: np.ndarray, predictions: np.ndarray) -> float:
+    return float(measure(targets, predictions)[0]) if min(np.ptp(targets), np.ptp(predictions)) > 0 else 0.0
+
+
+def score(task: GlueTask, targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+    """Return the task's metrics in per cent. f1 is of class 1; a correlation with a constant, or of one row, is 0."""
     from scipy import stats
     from sklearn import metrics
 
-    return {
+    measures: dict[str, Callable[..., Any]] = {
         "accuracy": metrics.accuracy_score,
         "f1": partial(metrics.f1_score, zero_division=0.0),
         "matthews": metrics.matthews_corrcoef,
         "pearson": partial(_correlation, stats.pearsonr),
         "spearman": partial(_correlation, stats.spearmanr),
     }
-
-
-def _correlation(measure: Callable[..., Any], targets: np.ndarray, predictions: np.ndarray) -> float:
-    return float(measure(targets, predictions)[0]) if min(np.ptp(targets), np.ptp(predictions)) > 0 else 0.0
-
-
-def score(task: GlueTask, targets: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Return the task's metrics in per cent."""
-    return {name: 100 * float(measures()[name](targets, predictions)) for name in task.metrics}
+    return {name: 100 * float(measures[name](targets, predictions)) for name in task.metrics}
