@@ -274,7 +274,7 @@ def main() -> None:
     with Study.open(args.out, "examples/evaluate.py", inputs) as study:
         experiment = Experiment(args)
         results = study.run(experiment.cells(), experiment.run)
-        show(study.write(report(results, experiment.pairs(), experiment.models)))
+        show(report(results, experiment.pairs(), experiment.models).write(study.out))
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def main(options: Options) -> None:
     ]
     with Study.open(options.out, "analyze", inputs) as study:
         models = study.run(cells, run)
-        summary = study.write(report(models))
+        summary = report(models).write(study.out)
     show(f"{summary}\n\n{options.out / PAGE}")
 
 

@@ -56,7 +56,7 @@ def bench(options: Options) -> None:
         memory = "peak MiB" if machine.on_gpu else "kept for backward, MiB"
         table, title = _table(results, options.baseline, memory), _title(options, lengths, machine)
         data = {"format": FORMAT, "title": title, "machine": machine.describe(), "versions": versions(), "results": results}
-        show(study.write(Report("Time and memory of each scheme", [title, table], data, results)))
+        show(Report("Time and memory of each scheme", [title, table], data, results).write(study.out))
     refused = [result for result in results if result["refused"]]
     for result in refused:
         ran = f" ({result['ran']})" if result["ran"] else ""

@@ -87,7 +87,7 @@ def main(options: Options) -> None:
             except Failures as error:
                 failures.append(f"{name}: {error}")
         if any(outcome.runs for outcome in outcomes):
-            show(study.write(report(plan, outcomes)))
+            show(report(plan, outcomes).write(study.out))
     if failures:
         raise OSError(" ".join(failures))
     # From the checkpoints of some runs, those with larger budgets have continued by now.
@@ -128,7 +128,7 @@ def _compare(options: Options, runs: "Runs", study: "Study", claims: Sequence["C
         show(runs.shown(cell))
     rows = summarise(plan, results, times, scores)
     if results:
-        show(study.write(report(plan, rows, results, judge(claims, results), scores, len(left) + len(study.failed))))
+        show(report(plan, rows, results, judge(claims, results), scores, len(left) + len(study.failed)).write(study.out))
     if options.dry_run:
         show(_remaining(left, plan.total, results, options.jobs))
     return rows, results

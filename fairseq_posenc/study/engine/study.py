@@ -17,7 +17,6 @@ from ...base.errors import InputError
 from ...base.ownership import Inputs, output
 from ...base.record import DIVERGED, FAILED, FINISHED
 from .grid import Bar, Cell, RunCell, Variables, finished, run_cell, shares
-from .report import Report
 
 
 class Failures(OSError):
@@ -129,7 +128,3 @@ class Study:
         """Raise :class:`Failures` if runs have failed."""
         if self.failed:
             raise Failures(self.failed, self._total)
-
-    def write(self, report: Report) -> str:
-        """Write a report into the folder; returns its summary in Markdown."""
-        return report.write(self.out)

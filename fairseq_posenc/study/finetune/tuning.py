@@ -237,4 +237,4 @@ def fine_tune(command: str, tasks: Sequence[TaskRuns], options: SharedOptions) -
             [*task_of], lambda cell, folder, tell: task_of[cell].run(cell, folder, tell), jobs=options.jobs, keep_temporary=keep
         )
         if results:
-            show(study.write(report(results)))
+            show(report(results).write(study.out))

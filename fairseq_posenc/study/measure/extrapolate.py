@@ -93,7 +93,7 @@ def main(options: Options) -> None:
             "tokens": len(text.tokens),
             "lengths": results,
         }
-        show(study.write(_report(content)))
+        show(_report(content).write(study.out))
 
 
 def _model(checkpoint: Checkpoint, changes: dict[str, Any], length: int) -> nn.Module:

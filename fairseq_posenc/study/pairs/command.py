@@ -138,7 +138,7 @@ def main(options: Options) -> None:
                     raise InputError(f"--perplexity {options.perplexity} has no token that {model} predicts")
             about["perplexity"] = {model: perplexity(group[-1], characters) for model, group in results.items()}
         without = [scorer.label for scorer in scorers if not scorer.has_positions]
-        show(study.write(report(summarise(fitting, scores, without), about)))
+        show(report(summarise(fitting, scores, without), about).write(study.out))
 
 
 def pairs_of(options: Options) -> list[Pair]:

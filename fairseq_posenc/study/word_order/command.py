@@ -61,7 +61,7 @@ def main(options: Options) -> None:
         require_comparable(options.out, runs, cells)
         done = [(run["task"], run["scheme"], run["seed"]) for run in runs]
         runs += study.run([cell for cell in cells if tuple(cell.key.values()) not in done], _run, jobs=options.jobs)
-        show(study.write(report(write_runs(options.out, runs))))
+        show(report(write_runs(options.out, runs)).write(study.out))
 
 
 def _run(cell: Cell, folder: Path, progress: Progress) -> dict[str, Any]:

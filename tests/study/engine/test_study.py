@@ -34,7 +34,7 @@ def test_a_failure_is_raised_after_the_report(tmp_path):
     with pytest.raises(Failures, match="seed=2"), Study.open(tmp_path / "out", "tasks") as study:  # noqa: PT012
         results = study.run(CELLS, run)
         assert [result["seed"] for result in study.failed.values()] == [2]
-        study.write(report(results))
+        report(results).write(study.out)
     assert len(json.loads((tmp_path / "out" / "results.json").read_text())["runs"]) == 1
     done = []
     with Study.open(tmp_path / "out", "tasks") as study:
@@ -53,7 +53,7 @@ def test_a_folder_belongs_to_one_command(tmp_path):
 
 def test_all_forms_have_the_same_numbers(tmp_path):
     with Study.open(tmp_path, "tasks") as study:
-        summary = study.write(report([{"task": "copy", "seed": 1, "score": -0.5}]))
+        summary = report([{"task": "copy", "seed": 1, "score": -0.5}]).write(study.out)
     assert summary.splitlines()[0] == "Two runs."
     assert "| copy   |      1 |    −0.5 |" in summary
     markdown = (tmp_path / "results.md").read_text("utf-8")
