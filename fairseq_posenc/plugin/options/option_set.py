@@ -41,18 +41,13 @@ def opposite(option: str) -> str:
     return option[3:] if option.startswith("no_") else f"no_{option}"
 
 
-def flag(field: str, names: Mapping[str, str] = FAIRSEQ) -> str:
-    """Return the flag of a field, such as ``--encoder-layers`` of ``layers``."""
-    return flag_of(names.get(field, field))
-
-
 @contextmanager
 def field_errors_as_flags(names: Mapping[str, str] = FAIRSEQ) -> Iterator[None]:
     """Turn the core's FieldError into an InputError that names flags, by the ``names`` of the model's :class:`OptionSet`."""
     try:
         yield
     except FieldError as error:
-        raise InputError(error.named(lambda field: flag(field, names))) from error
+        raise InputError(error.named(lambda field: flag_of(names.get(field, field)))) from error
 
 
 def _optional(type_: Any, help_: str, affects_output: bool = True) -> Any:

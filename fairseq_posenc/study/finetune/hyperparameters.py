@@ -1,7 +1,7 @@
 """The flags that both commands share, and the hyperparameters: defaults, overridden by a YAML file, overridden by flags."""
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,6 @@ class Settings:
     adam_beta2: float = setting("decay of Adam's second moments", 0.98, minimum=0.0, maximum=1.0, metavar="X")
     adam_eps: float = setting("Adam's epsilon", 1e-6, minimum=0.0, metavar="X")
     clip_norm: float = setting("greatest norm of the gradient; 0 means no limit", 0.0, minimum=0.0, metavar="X")
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """All but the grid, by name."""
-        return {name: value for name, value in asdict(self).items() if name not in ("lrs", "seeds")}
 
     def arguments(self, lr: float, seed: int, examples: int, processes: int) -> list[str]:
         """Return fairseq-train's flags for ``examples`` training examples, of which each of the ``processes`` trains a share.

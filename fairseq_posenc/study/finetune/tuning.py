@@ -109,7 +109,7 @@ class TaskRuns(ABC):
             "data": digests(self.files),
             **self.configuration(),
             "train_flags": self.options.train_flags,
-            **self.settings.hyperparameters,
+            **{name: value for name, value in vars(self.settings).items() if name not in ("lrs", "seeds")},  # all but the grid
         }
         until = ("update", self.settings.epochs)
         return [
