@@ -13,7 +13,7 @@ from ..attention import Attend, Mask
 from ..attention.transform import transform
 from ..schemes import LayerTerms
 from ..terms import Terms, Window
-from .cache import Cache, Pair
+from .cache import Cache
 from .config import DecoderConfig, config_of
 from .layers import Attention, DecoderLayer
 from .sampling import EVEN
@@ -125,8 +125,5 @@ def _attend(terms: Terms, bound: Attend, cache: Cache | None, layer: int, q: Ten
 
 def _cross_attend(memory: Tensor, attend: Attend, cache: Cache | None, layer: int, attention: Attention, x: Tensor) -> Tensor:
     """Attention to the encoder's states, whose keys and values are the same in every step."""
-
-    def compute() -> Pair:
-        return attention.keys_and_values(memory)
-
+    compute = partial(attention.keys_and_values, memory)
     return attention.attend(x, compute() if cache is None else cache.memory(layer, compute), attend)[0]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,15 +22,6 @@ from .sampling import Draws, PositionSampling
 logger = logging.getLogger(__name__)
 
 
-@contextmanager
-def _separate_draws() -> Iterator[None]:
-    """Leave PyTorch's generator as it is, whatever is drawn within, so that other weights are equal under all schemes."""
-    state = torch.get_rng_state()
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(zlib.crc32(bytes(state.tolist())))  # other numbers than those that follow
-        yield
-
-
 class Stack(nn.Module):
     """Word embeddings, positions, and layers. Layers that share their weights have their own positional parameters."""
 
@@ -47,7 +36,9 @@ class Stack(nn.Module):
         self.layer_norm = new_norm(config) if config.normalize_before else None
         init_weights(self, config)
         self.embed_tokens = embed_tokens or self.embed_tokens  # those given keep their weights
-        with _separate_draws():
+        with torch.random.fork_rng(devices=[]):  # so that all other weights are equal under all schemes
+            state = torch.get_rng_state()
+            torch.default_generator.manual_seed(zlib.crc32(bytes(state.tolist())))  # other numbers than those that follow
             self.positions = build_positions(config)
         self.sampling = PositionSampling.parse(config.position_sampling, config.position_evaluation)
         self._draws = Draws()
