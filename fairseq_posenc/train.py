@@ -104,8 +104,17 @@ class DeepSpeedOptions:
 
             config = zero_config.complete(self.zero, run.cfg, run.cfg.distributed_training.distributed_world_size)
             run.trainer = functools.partial(DeepSpeedTrainer, deepspeed_config=config)
-        with self._lost_peers_named(run.cfg):
+        try:
             yield
+        except RuntimeError as error:
+            if _peer_is_gone(error):  # logged at once, since a launcher soon ends this process, too
+                rank, save_dir = run.cfg.distributed_training.distributed_rank, run.cfg.checkpoint.save_dir
+                logger.error(
+                    f"{first_line(error)}. Process {rank} has lost another process, which ended, or whose host or "
+                    f"network failed (--distributed-timeout {self.timeout:g}). The first error in the other processes' output is "
+                    f"the cause. When it is fixed, the same command continues from the last checkpoint in {save_dir}."
+                )
+            raise
 
     def _assigns_whole_tensors(self, cfg: Any) -> bool:
         """Return whether the optimizer cannot use DeepSpeed's division of tensors; raises InputError with what only that has."""
@@ -136,21 +145,6 @@ class DeepSpeedOptions:
         else:
             parameters = consolidate.write(last, out, overwrite=True)
             logger.info(f"wrote {out}: {parameters:,} parameters in float32")
-
-    @contextmanager
-    def _lost_peers_named(self, cfg: Any) -> Iterator[None]:
-        """Log at once that an error means a lost process, since a launcher soon ends this one, too."""
-        try:
-            yield
-        except RuntimeError as error:
-            if _peer_is_gone(error):
-                rank, save_dir = cfg.distributed_training.distributed_rank, cfg.checkpoint.save_dir
-                logger.error(
-                    f"{first_line(error)}. Process {rank} has lost another process, which ended, or whose host or "
-                    f"network failed (--distributed-timeout {self.timeout:g}). The first error in the other processes' output is "
-                    f"the cause. When it is fixed, the same command continues from the last checkpoint in {save_dir}."
-                )
-            raise
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
