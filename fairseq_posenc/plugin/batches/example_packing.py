@@ -101,13 +101,6 @@ class PackedExamplesDataset(BaseWrapperDataset):
         return {**batch, "net_input": {**given, **packed}}
 
 
-def order_by_length(sizes: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Return sort keys for ``SortDataset``: intervals of similar lengths, and a permutation within each."""
-    with data_utils.numpy_seed(seed):
-        permutation = np.random.permutation(len(sizes))
-    return [permutation, sizes // WIDTH]
-
-
 class PackingTask(FairseqTask):
     """A task that refuses rows which are too long for its model, and may put several examples into one.
 
@@ -146,6 +139,8 @@ class PackingTask(FairseqTask):
             )
         self.state.merge_state_dict({LONGEST: max(longest, getattr(self.state, LONGEST, 0))})
         if shuffle:
-            dataset = SortDataset(dataset, sort_order=order_by_length(sizes, self.cfg.seed))
+            with data_utils.numpy_seed(self.cfg.seed):
+                permutation = np.random.permutation(len(sizes))
+            dataset = SortDataset(dataset, sort_order=[permutation, sizes // WIDTH])  # at random within similar lengths
         tokens = self.cfg.pack_examples
         return PackedExamplesDataset(dataset, tokens, self.source_dictionary.pad()) if tokens else dataset

@@ -17,7 +17,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -71,8 +71,8 @@ def _one_pass(
                 writers[destination] = stack.enter_context(DatabinWriter(prefix, encoder.dtype, len(encoder.symbols)))
         bar = stack.enter_context(progress_bar("encoding", [source for _, _, source in jobs]))
         for items in encode(_passages(jobs, split, writers, hashes, bar)):
-            for destination, added in items.items():
-                writers[destination].add(added.ids, added.sizes, **added.totals)
+            for destination, (ids, sizes, totals) in items.items():
+                writers[destination].add(ids, sizes, **totals)
         for destination, writer in writers.items():
             if writer.totals["items"] < writer.totals["documents"]:
                 raise InputError(f"no text for {destination}: the vocabulary has no token for any of its lines. Name other text.")
@@ -108,17 +108,10 @@ def _complete(folder: Folder, name: str, writers: dict[str, DatabinWriter], enco
 CHUNK_BYTES = 1 << 20
 
 
-class Items(NamedTuple):
-    """The items of one destination: their ids one after another, the size of each, and totals of :data:`.databin.COUNTS`.
+Items = tuple[np.ndarray, np.ndarray, dict[str, int]]
+"""The items of one destination: their ids one after another, the size of each, and totals of :data:`.databin.COUNTS`.
 
-    A document starts with an item that is a single ``</s>``.
-    """
-
-    ids: np.ndarray
-    sizes: np.ndarray
-    totals: dict[str, int]
-
-
+A document starts with an item that is a single ``</s>``."""
 Encode = Callable[[Iterable[AssignedPassage]], Iterator[dict[str, Items]]]
 """From passages to the items of each destination, in the same order and a chunk at a time."""
 
@@ -182,7 +175,7 @@ def _encode(chunk: list[AssignedPassage]) -> dict[str, Items]:
             "text_bytes": sum(len(passage.text) for passage in at_destination),
             "spelled": sum(passage.text.count(UNKNOWN.encode()) for passage in at_destination),
         }
-        items[destination] = Items(ids, sizes, totals)
+        items[destination] = ids, sizes, totals
     return items
 
 
