@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..terms import Shift, Terms, Window
 from .base import option, register
 from .projections import ProjectedPositions
@@ -27,5 +25,5 @@ class AbsoluteUntiedProjection(ProjectedPositions):
     class Options:
         form: str = option("of the projections of positions", "code", choices=("code", "equation"))
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         return [Terms(transforms=(Shift(queries, keys),)) for queries, keys in self.positions(window)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -44,7 +43,7 @@ class Alibi(Scheme):
     class Options:
         sided: bool = option("other slopes to the right than to the left", False)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         m, r = slopes(self.settings.heads, window.device, window.dtype)[:, None], window.offsets
         if self.options.sided:
             m = torch.where(r > 0, m.flip(0), m)

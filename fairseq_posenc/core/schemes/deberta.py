@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -87,7 +86,7 @@ class Deberta(OffsetTableScheme):
         if options.projections == "content":
             self.layer_norm = nn.LayerNorm(settings.dim, options.norm_eps)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         query_index, key_index = self._indices(window)
         if self.options.projections == "content":
             table = self.layer_norm(self.weight[0])

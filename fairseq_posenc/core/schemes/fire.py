@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -53,7 +52,7 @@ class Fire(Scheme):
         nn.init.uniform_(self.bias1, -1, 1)
         nn.init.normal_(self.weight2, std=options.hidden**-0.5)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         return [Terms(biases=(self._bias(layer, window),)) for layer in range(len(self.c))]
 
     def _bias(self, layer: int, window: Window) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -64,7 +64,7 @@ class Floater(Scheme):
         )
         return torch.tanh(p @ weight1 + time_weight * time + bias1) @ weight2 + bias2
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         span = window.span
         if span is None:
             return [Terms(inputs=(layer,)) for layer in self._between(window.query_positions)]

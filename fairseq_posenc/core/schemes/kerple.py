@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
@@ -38,7 +36,7 @@ class Kerple(Scheme):
         for r, largest in zip((self.r1, self.r2), (2.0, 1.0) if options.form == "log" else (1.0, 2.0), strict=True):
             nn.init.uniform_(r, 0.01, largest)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         is_log = self.options.form == "log"
         r1, r2 = _clamped(self.r1), _clamped(self.r2, None if is_log else 2.0)
         if self.options.sided:

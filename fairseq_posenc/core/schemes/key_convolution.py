@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -35,7 +33,7 @@ class KeyConvolution(Scheme):
         with torch.no_grad():
             self.weight.zero_()[:, :, 0] = 1
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         places = window.neighbours(steps(self.settings.heads, self.options.width, window))
         return [Terms(transforms=(Convolution(weight, places),)) for weight in precise(self.weight).unbind()]
 

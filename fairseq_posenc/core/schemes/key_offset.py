@@ -44,7 +44,7 @@ class KeyOffset(Scheme):
                     )
                 self._turning, self._interleaved = change.turning, change.interleaved
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         features = torch.arange(self.settings.head_dim, device=window.device)
         pairs = features // 2 if self._interleaved else features % (self.settings.head_dim // 2)
         moved = (pairs >= self._turning).to(window.dtype)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from ...base.errors import FieldError
@@ -37,7 +35,7 @@ class LieRE(Scheme):
         with torch.no_grad():
             self.theta.copy_(10000.0 ** (-torch.arange(0, d, 2, dtype=self.theta.dtype) / d))
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         positions = window.positions[..., None].to(precise(self.theta).dtype)  # (B or 1, K, 1)
         # (layers, B or 1, heads, K, d/2)
         angles = (precise(self.theta)[:, None, :, None] * positions[:, None]).repeat_interleave(2, dim=-1)

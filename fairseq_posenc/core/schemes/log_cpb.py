@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -42,7 +40,7 @@ class LogCPB(Scheme):
         nn.init.zeros_(self.bias1)
         nn.init.normal_(self.weight2, std=0.02)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         index = RelativeIndex(window)
         return [Terms(biases=(Relative(self._function(layer, window.offsets), index),)) for layer in range(self.layer_sets)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,7 +56,7 @@ class LogN(Scheme):
     def general_options(self) -> dict[str, Any]:
         return {name: value for name, value in super().general_options.items() if self.learned or name == "position_log_n"}
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         n = window.seen(self.settings.window)[:, None, :, None].to(window.dtype)  # (B or 1, 1, Q, 1)
         if self.scale is None:
             steps = (n / self.options.length).floor()

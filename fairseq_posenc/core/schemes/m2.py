@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import nn
 
 from ..terms import Relative, Terms, Window
@@ -28,6 +26,6 @@ class M2(OffsetTableScheme):
         self.weight = self.offset_table()
         nn.init.normal_(self.weight, mean=1.0, std=0.02)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         index = self.offset_index(window)
         return [Terms(gains=(Relative(table, index),)) for table in self.weight.unbind()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from torch import nn
@@ -31,7 +30,7 @@ class M4(OffsetTableScheme):
         self.weight = self.offset_table(settings.head_dim)
         nn.init.normal_(self.weight, std=0.02)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         index = self.offset_index(window)
         tables = [(Relative(table, index),) for table in self.weight.unbind()]
         return [Terms(query_tables=table, key_tables=table, combine=self.combine) for table in tables]

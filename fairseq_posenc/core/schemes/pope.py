@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
@@ -34,7 +32,7 @@ class PoPE(Scheme):
         self.bias = self.parameter(settings.head_dim)
         nn.init.zeros_(self.bias)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         angles = self.of_positions(self._angles, window)  # (K, d) or (B, K, d)
         angles = angles if window.contiguous else angles[:, None]
         bias = precise(self.bias)[:, :, None]  # (layers, heads, 1, d)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import nn
 
 from ..terms import Relative, Terms, Window
@@ -38,7 +36,7 @@ class Raffel(OffsetTableScheme):
         self.weight = self.offset_table()
         nn.init.normal_(self.weight, std=0.02)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         index = self.offset_index(window)
         table = self.weight * self.settings.scale if self.options.scaled else self.weight
         return [Terms(biases=(Relative(scalars, index),)) for scalars in table.unbind()]

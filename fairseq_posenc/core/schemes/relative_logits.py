@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -46,7 +44,7 @@ class RelativeLogits(Scheme):
         nn.init.normal_(self.projection, std=0.02 if self.reads_input else width**-0.5)
         nn.init.normal_(self.weight, std=0.02)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         index, curves = RelativeIndex(window), self._curves(window, precise(self.weight))
         tables = curves[:, None] @ precise(self.projection).mT / self.settings.scale  # (layers, heads, R, d)
         return [Terms(query_tables=(Relative(table, index),)) for table in tables.unbind()]

@@ -46,7 +46,7 @@ class Reset(Scheme):
     def general_options(self) -> dict[str, Any]:
         return {} if self.cls is None else super().general_options
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         if self.cls is None:
-            return (Terms(),)
+            return [Terms()]
         return [Terms(cls_bias=thetas, cls_first=window.first) for thetas in self.cls.unbind()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -135,7 +134,7 @@ class Rope(Scheme):
             return math.sqrt(1 + math.log(options.factor) / math.log(options.original_positions))
         return 0.1 * math.log(options.factor) + 1 if options.type == "yarn" else 1.0
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         cos, sin = self.of_positions(self._cos_and_sin, window).unbind(-2)
         if not window.contiguous:
             cos, sin = cos[:, None], sin[:, None]

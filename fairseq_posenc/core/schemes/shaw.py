@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import nn
 
 from ..terms import Relative, Terms, Window
@@ -39,7 +37,7 @@ class Shaw(OffsetTableScheme):
             if table is not None:
                 nn.init.normal_(table, std=0.02)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         index = self.offset_index(window)
 
         def relative(parameter: nn.Parameter | None) -> list[tuple[Relative, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -40,7 +39,7 @@ class SynthesizerRandom(Synthesizer):
         self.weight = self.parameter(settings.max_positions, settings.max_positions)
         nn.init.normal_(self.weight, std=0.02)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         self.require_rows(window)
         if window.contiguous:
             part = self.weight[:, None, :, window.start : window.keys, : window.keys]
@@ -68,7 +67,7 @@ class SynthesizerFactorizedRandom(Synthesizer):
         for factor in (self.left, self.right):
             nn.init.normal_(factor, std=0.1)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         self.require_rows(window)
         left, right = (self.rows_of(factor, window).transpose(1, 2) for factor in (self.left, self.right))  # (L, B, H, K, k)
         return [Terms(content=False, biases=(LowRank(x[..., window.start :, :], y),)) for x, y in zip(left, right, strict=True)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +66,7 @@ class T5(Scheme):
             bound = math.sqrt(6 / (self.head_sets + options.buckets))
             nn.init.uniform_(self.weight, -bound, bound)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         rows = bucket(window.offsets, self.options.buckets, self.options.max_distance, window.causal)
         index = RelativeIndex(window, rows)
         return [Terms(biases=(Relative(table, index),)) for table in self.weight.unbind()]

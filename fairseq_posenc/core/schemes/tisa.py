@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
@@ -46,7 +44,7 @@ class Tisa(Scheme):
         nn.init.normal_(self.sharpness, mean=0.1, std=0.1)
         nn.init.normal_(self.offset, std=5.0)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         scores = scoring_function(self.amplitude, self.sharpness, self.offset, window.offsets)  # (L, H, R)
         index = RelativeIndex(window)
         return [Terms(biases=(Relative(table, index),)) for table in scores.unbind()]

@@ -47,7 +47,7 @@ class TransformerXL(Scheme):
                 "'transformer_xl' adds its positions in two parts, and 'reset', 'm1', 'm2' and log-n would change one of them"
             )
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         if window.span is None:
             return self._expansions(window)
         distances = self.of_offsets(self._sinusoids, window)  # (R, D)
@@ -60,7 +60,7 @@ class TransformerXL(Scheme):
             for table, bias in zip(tables.unbind(), biases.unbind(), strict=True)
         ]
 
-    def _expansions(self, window: Window) -> Sequence[Terms]:
+    def _expansions(self, window: Window) -> list[Terms]:
         """``y·R_{i-j}`` with y = W_Rᵀ (q + v) is the product of R_j and of (-y_sin, y_cos) turned back by i."""
         dim, u, v = self.settings.dim, self.content_bias[0, :, None], self.position_bias[0, :, None]  # (H, 1, d)
         rates = 10000 ** (-torch.arange(0, dim, 2, device=window.device, dtype=window.dtype) / dim)

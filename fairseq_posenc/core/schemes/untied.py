@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +45,7 @@ class Untied(ProjectedPositions):
             self.cls = nn.Parameter(torch.empty(2, self.width))
             nn.init.normal_(self.cls, std=0.02)
 
-    def layer_terms(self, window: Window) -> Sequence[Terms]:
+    def layer_terms(self, window: Window) -> list[Terms]:
         scale, theta = self.settings.scale, None
         if self.cls is not None:
             theta = torch.linalg.vecdot(*self.project(self.cls))[0] * scale  # (1 or H, 2)
