@@ -1,7 +1,5 @@
 """User errors, which each interface reports without a traceback, and the check of an option's value that raises them."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import math

@@ -4,8 +4,6 @@ A name consists of the family, the scheme and the size: ``roberta_tisa_large``. 
 :data:`FAMILIES`, and a model in ``models/`` that is registered for it.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator, Mapping

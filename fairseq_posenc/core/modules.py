@@ -4,8 +4,6 @@
 queries, keys and values. :class:`.transformer.Encoder` has every scheme.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from typing import Any

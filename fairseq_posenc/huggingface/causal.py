@@ -1,7 +1,5 @@
 """The causal language model for transformers, around the shared decoder. This module is part of every export of one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor, nn

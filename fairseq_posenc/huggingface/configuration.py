@@ -1,7 +1,5 @@
 """The configuration of the models for transformers. This module is part of every export."""
 
-from __future__ import annotations
-
 from dataclasses import MISSING, fields
 from typing import Any, ClassVar
 

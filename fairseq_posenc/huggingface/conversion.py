@@ -1,7 +1,5 @@
 """Conversion of a checkpoint to transformers: to its own model if that computes the same function, else to this project's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple

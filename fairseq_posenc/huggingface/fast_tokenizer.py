@@ -4,8 +4,6 @@ Ids are the dictionary's. The tokenizers library has equivalents of sentencepiec
 its treatment of spaces, and of GPT-2's byte-level BPE. :func:`disagreement` compares the result with the original.
 """
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Other forms of a model: the same function with other parameters, which classes of transformers have."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

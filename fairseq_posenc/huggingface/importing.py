@@ -1,7 +1,5 @@
 """A model of transformers, or fairseq's released RoBERTa, as a fairseq checkpoint with its own positions or others."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Weights are read here, from safetensors or by the safe reader of ``.pt`` files. 
 quantizers and kernels to download, which are not used.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The models for transformers, around the shared encoder. This module is part of every export."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Replaces the positional encoding of a pretrained model: keeps, adds and removes parameters."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The comparison of two models: the greatest difference of their outputs on batches of tokens with padding."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models of translation in transformers: types whose names are fairseq's, apart from ``model.``, of an encoder and a decoder."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

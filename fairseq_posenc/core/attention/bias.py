@@ -1,7 +1,5 @@
 """The additive bias b of the canonical form: as one matrix, or as a product of few numbers per position."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """A call of attention apart from its terms: the kind of call, and which keys are visible."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Dropout with few random bits."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

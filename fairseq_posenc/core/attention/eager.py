@@ -1,7 +1,5 @@
 """The readable reference: it materialises the scores, and every other backend must agree with it."""
 
-from __future__ import annotations
-
 import math
 
 import torch

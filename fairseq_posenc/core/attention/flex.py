@@ -4,8 +4,6 @@ It takes memory in O(n) and leaves blocks of keys out that no query of a block o
 time in O(n·w). Whatever depends on lengths and positions is in tensors that the kernel reads, as numbers would be compiled in.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Matrix products whose result is float32 or better, as scores are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

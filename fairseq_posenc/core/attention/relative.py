@@ -4,8 +4,6 @@ In a contiguous window they are taken once per offset, (Q, R), and shifted into 
 its own, once per row of the table, (Q, T), and gathered.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """PyTorch's fused ``scaled_dot_product_attention``, for terms that reduce to an additive bias."""
 
-from __future__ import annotations
-
 import math
 
 import torch

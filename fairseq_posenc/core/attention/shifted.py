@@ -4,8 +4,6 @@ A pair (i, j) of N and M positions has the row ``j - i + N - 1`` of a table. A b
 and all N positions ``N + M - 1``: products by block have fewer columns. G counts the heads of all sequences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -1,7 +1,5 @@
 """The transforms of queries and keys before any product."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F

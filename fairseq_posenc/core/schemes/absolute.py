@@ -1,7 +1,5 @@
 """Learned absolute positions, as in BERT and RoBERTa (Devlin et al. 2019)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """Absolute positions with projections of their own: BERT-A^d of Ke et al. 2021."""
 
-from __future__ import annotations
-
 from ..terms import Shift, Terms, Window
 from .base import option, register
 from .projections import ProjectedPositions

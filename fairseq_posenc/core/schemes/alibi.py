@@ -1,7 +1,5 @@
 """Attention with linear biases (Press et al. 2022), in the symmetric form for encoders."""
 
-from __future__ import annotations
-
 import math
 
 import torch

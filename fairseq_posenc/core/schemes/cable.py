@@ -1,7 +1,5 @@
 """Linear biases over distances that depend on the words between (Veisi et al. 2025; Lin et al. 2025)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

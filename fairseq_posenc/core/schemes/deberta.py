@@ -1,7 +1,5 @@
 """Disentangled attention of DeBERTa (He et al. 2021), in Huang et al.'s form and in the original ones."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

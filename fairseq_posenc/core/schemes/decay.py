@@ -1,7 +1,5 @@
 """Which parameters of a module weight decay leaves as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

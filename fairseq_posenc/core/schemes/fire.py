@@ -1,7 +1,5 @@
 """Functional interpolation for relative positions (Li et al. 2024)."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

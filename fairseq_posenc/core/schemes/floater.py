@@ -1,7 +1,5 @@
 """FLOATER (Liu et al. 2020): positions as the solution of a neural ordinary differential equation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

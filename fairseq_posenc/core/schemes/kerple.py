@@ -1,7 +1,5 @@
 """Kernelized relative positions (Chi et al. 2022)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

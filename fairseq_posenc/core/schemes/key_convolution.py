@@ -1,7 +1,5 @@
 """Keys that are mixed with those of the tokens before them, or after them (So et al. 2021)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

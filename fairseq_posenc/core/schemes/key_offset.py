@@ -1,7 +1,5 @@
 """Keys of which a part is that of the token before, or after (the speedruns of modded-nanogpt, 2025)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

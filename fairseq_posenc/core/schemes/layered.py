@@ -1,7 +1,5 @@
 """Layers that differ: ``rope | rope(window=64) | rope(window=64)``, repeated from the first layer to the last."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any

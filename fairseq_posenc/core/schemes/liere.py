@@ -1,7 +1,5 @@
 """Learned rotations (LieRE: Ostmeier et al. 2024) of a sequence, in which they are RoPE with learned angles."""
 
-from __future__ import annotations
-
 import torch
 
 from ...base.errors import FieldError

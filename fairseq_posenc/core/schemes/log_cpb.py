@@ -1,7 +1,5 @@
 """Log-spaced continuous position bias of Swin Transformer v2 (Liu et al. 2022)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """Queries that grow with the logarithm of the number of keys (Nakanishi 2025; Llama 4)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

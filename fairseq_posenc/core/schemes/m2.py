@@ -1,7 +1,5 @@
 """Method 2 of Huang et al. 2020: a scalar for each signed offset, multiplied with the score."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from ..terms import Relative, Terms, Window

@@ -1,7 +1,5 @@
 """Method 4 of Huang et al. 2020: queries and keys both interact with the offset's vector."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from torch import nn

@@ -1,7 +1,5 @@
 """The base of schemes that learn one row per offset."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor, nn

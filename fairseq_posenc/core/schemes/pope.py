@@ -1,7 +1,5 @@
 """Polar coordinate positional embedding (Gopalakrishnan et al. 2025)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """The base of schemes whose absolute positions have projections of their own (Ke et al. 2021)."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import torch

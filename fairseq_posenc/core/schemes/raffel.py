@@ -1,7 +1,5 @@
 """One learned scalar per offset (Huang et al. 2021, after Raffel et al. 2020)."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from ..terms import Relative, Terms, Window

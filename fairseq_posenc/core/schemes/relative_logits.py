@@ -1,7 +1,5 @@
 """Relative logits: few curves over the offset, which each query mixes (Inkling, Thinking Machines Lab 2026)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """The reset of [CLS] (Ke et al. 2021): its relations to other positions have parameters of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rotary position embedding (Su et al. 2021), and its extensions to sequences longer than those of training."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

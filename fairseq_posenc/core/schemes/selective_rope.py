@@ -1,7 +1,5 @@
 """Rotations by angles that depend on the words between (Movahedi et al. 2025)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

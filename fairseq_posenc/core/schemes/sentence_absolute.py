@@ -1,7 +1,5 @@
 """Absolute positions that restart at every sentence of a packed sample (Huang et al. 2021, section 5.2)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.nn import functional as F
 

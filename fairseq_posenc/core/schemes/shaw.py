@@ -1,7 +1,5 @@
 """Relative position representations (Shaw et al. 2018)."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from ..terms import Relative, Terms, Window

@@ -1,7 +1,5 @@
 """Sinusoidal absolute positions (Vaswani et al. 2017, section 3.5)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Synthesizer (Tay et al. 2021): attention scores without queries and keys."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any, ClassVar

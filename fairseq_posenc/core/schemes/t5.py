@@ -1,7 +1,5 @@
 """T5's relative bias in logarithmic buckets (Raffel et al. 2020, section 2.1)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

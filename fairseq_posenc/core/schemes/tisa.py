@@ -1,7 +1,5 @@
 """Translation-invariant self-attention (Wennberg & Henter 2021)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Relative positions of Transformer-XL (Dai et al. 2019), for both directions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Untied positional correlations of TUPE (Ke et al. 2021)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

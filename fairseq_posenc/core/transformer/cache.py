@@ -1,7 +1,5 @@
 """The keys and values that a decoder keeps, so that each step computes only the next token."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 
 import torch

@@ -1,7 +1,5 @@
 """What determines a model's shape and behaviour, as plain values."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields

@@ -1,7 +1,5 @@
 """The transformer decoder: causal self-attention over the same terms as an encoder's, and cross-attention without positions."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The heads of encoders. That of classification is fairseq's own in training."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """The layers that every model shares, with fairseq's parameter names and without fairseq."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The base of encoder and decoder: embeddings, layers, positions, and the choice of a backend."""
 
-from __future__ import annotations
-
 import logging
 import zlib
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The models that checkpoints hold, in plain PyTorch, whose parameters have the names of fairseq's models."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The runs of a comparison: one ``fairseq-train`` each, and how its model is measured."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

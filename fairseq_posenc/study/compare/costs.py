@@ -1,7 +1,5 @@
 """The cost of each scheme: a training step, timed in turn with one of the reference, so that other load slows both."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from statistics import median
 from typing import Any

@@ -1,7 +1,5 @@
 """The report of a comparison: sentences, tables and pictures."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations

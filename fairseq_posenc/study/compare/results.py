@@ -1,7 +1,5 @@
 """From the runs of a comparison to one row per scheme."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

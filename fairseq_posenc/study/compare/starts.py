@@ -4,8 +4,6 @@ At every validation, the loss is also measured with the visible words of each sa
 model uses no word order.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, takewhile

@@ -5,8 +5,6 @@ those of positions. A comparison of two schemes, or of several, is a number per 
 text on which losses are measured is taken as fixed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """One run of ``fairseq-posenc tasks``: a small model learns one task, and is tested on shorter and longer sequences."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable

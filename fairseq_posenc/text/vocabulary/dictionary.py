@@ -1,7 +1,5 @@
 """The dictionary of a data-bin: its symbols and their ids, as fairseq's ``Dictionary`` reads and writes them."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Vocabularies: a tokenizer and the dictionary that numbers its pieces, for the lines of a data-bin and for single texts."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence

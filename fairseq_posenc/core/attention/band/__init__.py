@@ -5,8 +5,6 @@ Each tile of scores takes what it needs of the tables, and the gradients of all 
 the start as Python on a CPU: slow, and how they are tested without a GPU.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import os

@@ -1,7 +1,5 @@
 """The kernels as an autograd function: shapes, buffers, and the sums of what the programs write."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 
