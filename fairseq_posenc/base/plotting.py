@@ -1,25 +1,23 @@
 """Shared plotting helpers: panels, lines that differ by more than their colour, heat maps with one colour scale, and files.
 
-The functions import matplotlib, so that only commands with pictures need it.
+It imports matplotlib, so only commands with pictures import it.
 """
-
-from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize, SymLogNorm
+from matplotlib.figure import Figure  # pyplot would need a window system
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from .files import atomic_write
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 DPI = 110
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -39,8 +37,6 @@ def line_style(number: int) -> dict[str, Any]:
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches."""
-    from matplotlib.figure import Figure  # pyplot would need a window system
-
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -84,8 +80,6 @@ def line_figure(panels: Sequence[tuple[str, str, Mapping[str, Points]]]) -> Figu
 
     An axis of integers, such as layers, has integer ticks.
     """
-    from matplotlib.ticker import MaxNLocator
-
     figure, axes = grid([""] * len(panels), size=(3.6, 2.8))
     for panel, (x_label, y_label, lines) in zip(axes, panels, strict=True):
         for number, (label, points) in enumerate(lines.items()):
@@ -111,8 +105,6 @@ def heat_maps(panels: Sequence[Axes], matrices: Sequence[Tensor], label: str, co
     diverging default is symmetric around 0, and logarithmic where the matrices' sizes differ by more than a factor of ten.
     Entries that are NaN are grey.
     """
-    from matplotlib.colors import Normalize, SymLogNorm
-
     sampled = [matrix.flatten()[:: max(1, matrix.numel() // 10**6)].float() for matrix in matrices]
     if colours == "RdBu_r":
         sizes = [max(torch.nanquantile(values.abs(), 0.98).item(), 1e-9) for values in sampled]

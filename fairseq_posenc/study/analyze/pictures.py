@@ -1,21 +1,16 @@
 """The pictures of one model, for ``analyze``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional as F
 
 from ...base.plotting import grid, heat_maps, legend, line_style
 from .offsets import TERMS, OffsetFunction
 from .toeplitz import r_squared
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ROWS = 5  # of F̂_P, along the sequence
 MAX_OFFSET = 32  # of those rows

@@ -1,18 +1,17 @@
 """The report of an analysis: a table of the models, their pictures, and pictures that compare them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure as Drawing
+from matplotlib.patches import Patch
 
 from ...base.plotting import grid, line_figure
 from ...base.record import FORMAT
 from ..engine.report import Figure, Part, Report, Table, number
 from .examine import EXACT, FUNCTIONS, HEADS, PROBES, SCORES, VECTORS, WORDS_AND_POSITIONS
 from .offsets import KINDS, RULE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
 
 SECTIONS = {
     VECTORS: "R² is the share of a matrix's variance that the nearest Toeplitz matrix explains, one whose entries depend on the "
@@ -87,9 +86,6 @@ def _on_text(texts: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Figure]]:
 
 def kinds_figure(models: Mapping[str, Sequence[Sequence[str]]]) -> Drawing:
     """Draw the kind of every head, by model: the kinds of each layer's heads."""
-    from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Patch
-
     colours = ListedColormap(["#4477aa", "#66ccee", "#228833", "#ccbb44", "#bbbbbb", "#ee6677"])
     figure, panels = grid(list(models), (2.8, 2.6))
     for panel, kinds in zip(panels, models.values(), strict=True):

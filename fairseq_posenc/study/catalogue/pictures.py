@@ -4,15 +4,14 @@ They show the scores of a sequence that repeats one word, the average of all, as
 scheme, whether its scores depend on the words or not, and for every model.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from ...base.commands import show
@@ -24,9 +23,6 @@ from ..analyze.embeddings import average_word, repeated_symbol
 from ..analyze.offsets import OffsetFunction, has_own_cls, offset_functions
 from ..analyze.pictures import offset_lines
 from ..analyze.trace import Layer, trace
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SEED, SYMBOLS, HEAD_DIM = 0, 8, 64  # of an untrained encoder
 DECIMALS = 9  # of the scores in float64; beyond them is rounding

@@ -1,18 +1,14 @@
 """The pictures of a comparison's report. In all of them, a scheme's colour is its state."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from ...base.plotting import COLOURS, DASHES, grid
 from .results import ACCURACIES, BEST, UNDECIDED, WORSE
 from .starts import Run
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Row = Mapping[str, Any]
 BITS = "loss, bits per predicted token"

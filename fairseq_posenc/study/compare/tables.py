@@ -1,14 +1,13 @@
 """What several tables of one plan say together: whether the order of the schemes holds at other sizes, lengths and budgets."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations, pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure as Drawing
 from scipy.stats import kendalltau
 
 from ...base.plotting import grid, line_style
@@ -22,9 +21,6 @@ from .report import STOPPED, Row, start_with_ends
 from .results import counted, finished, level
 from .starts import Run
 from .statistics import LEVEL, geometric
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
 
 RESAMPLES = 2000
 Starts = dict[tuple[str, str], list[dict[str, Any]]]

@@ -1,12 +1,11 @@
 """From the scores of sentences to accuracies, and their report."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure as Drawing
 from scipy.stats import bootstrap
 from statsmodels.stats.proportion import proportion_confint
 
@@ -14,9 +13,6 @@ from ...base.plotting import grid
 from ...base.record import FORMAT
 from ..engine.report import Figure, Part, Report, Table, number, with_ends, with_interval
 from .data import Pair
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
 
 TIE = 1e-4
 """The share of a score below which a difference is a tie."""

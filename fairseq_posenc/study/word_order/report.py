@@ -1,14 +1,13 @@
 """From the runs of ``fairseq-posenc tasks`` to a table of schemes and a heat map."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure as Drawing
 from pydantic import Field
 
 from ...base import plotting, record
@@ -19,9 +18,6 @@ from ..engine.report import Figure, Report, Table, number
 from ..engine.statistics import by
 from .settings import PAPERS
 from .tasks import TASKS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
 
 RUNS, HEAT_MAP = "runs.jsonl", "tasks"
 SCORES = ("within", "beyond")
