@@ -6,8 +6,6 @@ modules of its package are included. All names share one name space, in which th
 and compares it with the checkpoint.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import inspect
@@ -17,15 +15,12 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..base.errors import InputError
 from ..base.files import atomic_write
 from ..base.version import __version__
 from ..core import schemes
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 Import = (ast.Import, ast.ImportFrom)
 PACKAGE = __name__.partition(".")[0]
@@ -131,7 +126,7 @@ def _imported(statement: ast.Import | ast.ImportFrom, package: str, packages: se
     return [name for name in names if name.partition(".")[0] in packages]
 
 
-def load_exported(folder: Path, exported_class: Any) -> PreTrainedModel:
+def load_exported(folder: Path, exported_class: Any) -> Any:
     """Return the exported model, by the exported code where there is any."""
     if (folder / FILE_NAME).exists():
         spec: Any = importlib.util.spec_from_file_location("fairseq_posenc_exported", folder / FILE_NAME)

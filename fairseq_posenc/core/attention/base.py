@@ -1,7 +1,5 @@
 """What an attention backend is, and how one is chosen."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -13,10 +11,7 @@ from ...base.errors import FieldError
 from ..terms import Terms
 from .call import Call, Mask
 
-BACKENDS: dict[str, Backend] = {}
-"""By name, in the order of preference."""
-
-Attend = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, "Tensor | None"]]
+Attend = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
 """q (B, H, Q, d), k and v (B, H, K, d) -> z (B, H, Q, d), and p (B, H, Q, K) if the call asks for the weights.
 
 The output of a fully masked query is zero.
@@ -44,6 +39,10 @@ class Backend(ABC):
     @abstractmethod
     def bind(self, terms: Terms, mask: Mask, call: Call) -> Attend:
         """Do once the work that layers with the same (projected) terms share, and return a function of q, k and v."""
+
+
+BACKENDS: dict[str, Backend] = {}
+"""By name, in the order of preference."""
 
 
 def opaque(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoderModel
 from fairseq.models.roberta import RobertaModel
+from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from fairseq.models.roberta.model import RobertaEncoder
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig
@@ -20,9 +21,6 @@ from ..checkpoint.stock import from_stock
 from ..options.architectures import register_family
 from ..options.option_set import ENCODER_OPTIONS, field_errors_as_flags
 from .building import AnyLength, PosencModel, encoder_config
-
-if TYPE_CHECKING:
-    from fairseq.models.roberta.hub_interface import RobertaHubInterface
 
 
 class SentenceEncoder(AnyLength, Encoder):

@@ -5,15 +5,13 @@ have help, limits and names. Every option may be ``None``, which means the archi
 sizes and schemes.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from ...base.errors import FieldError, InputError, flag_of, value_types
 from ...core.attention import BACKENDS
@@ -21,9 +19,6 @@ from ...core.families import FAMILIES, TRANSFORMER, TRANSFORMER_LM
 from ...core.schemes import REGISTRY, option_fields
 from ...core.transformer import ACTIVATIONS, DecoderConfig, EncoderConfig, PositionSampling
 from ...core.transformer.config import FAIRSEQ
-
-if TYPE_CHECKING:
-    from fairseq.dataclass import FairseqDataclass
 
 ACTIVATION = sorted(ACTIVATIONS)
 CHOICES = {"activation": ACTIVATION, "attention_backend": ["auto", *BACKENDS]}
@@ -141,7 +136,7 @@ class OptionSet:
         core = {option: _of_core(name, option) for name, option in self.names.items()}
         return {**{name: core[name] for name in POSITIONS}, **schemes, **core, **self.others}
 
-    def config(self) -> type[FairseqDataclass]:
+    def config(self) -> type[Any]:
         """Return the dataclass that flags and Hydra's configuration are made of."""
         from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 

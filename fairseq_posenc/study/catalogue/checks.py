@@ -1,7 +1,5 @@
 """What is checked of a scheme: functions that yield counter-examples, for small models of random weights."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -28,8 +26,6 @@ PAD = 1
 EXACT, EXPORTED, HALF = 1e-9, 1e-4, 0.02
 """Greatest differences, as a share of the outputs: in float64, of an export in float32, and in bfloat16."""
 CALL = Call(torch.device("cpu"), torch.float64, SIZES["dim"] // SIZES["heads"], N, N)
-CHECKS: dict[str, Check] = {}
-"""By the property: what yields counter-examples; where a scheme has the property None, or a Remark."""
 
 
 class NotApplicable(Exception):
@@ -64,6 +60,8 @@ class Subject:
 
 
 Check = Callable[[Subject], Iterator[str | None]]
+CHECKS: dict[str, Check] = {}
+"""By the property: what yields counter-examples; where a scheme has the property None, or a Remark."""
 
 
 def _check(name: str) -> Callable[[Check], Check]:

@@ -5,8 +5,6 @@ interrupted shard is written again from its beginning. Several processes may tur
 order, only a few at a time.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
@@ -38,6 +36,12 @@ Job = tuple[str, int, Source]
 """The role of a source, its number among those of this role, and the source."""
 Written = tuple[dict[str, dict[str, Any]], dict[tuple[str, int], str]]
 """The shards that one pass has completed, by name, as the manifest records them; SHA-256 of what it read, by role and number."""
+Items = tuple[np.ndarray, np.ndarray, dict[str, int]]
+"""The items of one destination: their ids one after another, the size of each, and totals of :data:`.databin.COUNTS`.
+
+A document starts with an item that is a single ``</s>``."""
+Encode = Callable[[Iterable[AssignedPassage]], Iterator[dict[str, Items]]]
+"""From passages to the items of each destination, in the same order and a chunk at a time."""
 
 
 def write_shards(
@@ -106,14 +110,6 @@ def _complete(folder: Folder, name: str, writers: dict[str, DatabinWriter], enco
 
 
 CHUNK_BYTES = 1 << 20
-
-
-Items = tuple[np.ndarray, np.ndarray, dict[str, int]]
-"""The items of one destination: their ids one after another, the size of each, and totals of :data:`.databin.COUNTS`.
-
-A document starts with an item that is a single ``</s>``."""
-Encode = Callable[[Iterable[AssignedPassage]], Iterator[dict[str, Items]]]
-"""From passages to the items of each destination, in the same order and a chunk at a time."""
 
 
 @contextmanager
