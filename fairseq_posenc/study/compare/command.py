@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.commands import existing, option, show
 from ...base.errors import InputError, require_extras
+from ..engine.grid import Bar, Cell, RunCell
 
 if TYPE_CHECKING:
-    from ..engine.grid import Cell, RunCell
     from ..engine.study import Study
     from .cells import Runs
     from .claims import Claim
@@ -99,7 +99,6 @@ def main(options: Options) -> None:
 
 def _compare(options: Options, runs: "Runs", study: "Study", claims: Sequence["Claim"]) -> tuple[list[Any], list[Any]]:
     """Do the runs of one table, and write it; returns its rows and runs."""
-    from ..engine.grid import Bar
     from . import costs
     from .claims import judge
     from .report import report
@@ -107,7 +106,7 @@ def _compare(options: Options, runs: "Runs", study: "Study", claims: Sequence["C
 
     plan = runs.plan
 
-    def execute(cells: Sequence["Cell"], measure: "RunCell", jobs: int, bar: Bar | None) -> list[dict[str, Any]]:
+    def execute(cells: Sequence[Cell], measure: RunCell, jobs: int, bar: Bar | None) -> list[dict[str, Any]]:
         """Run a part of the grid; its results have the runs that failed, too."""
         failed_before = len(study.failed)
         done = study.run(cells, measure, jobs=jobs, keep_temporary=options.keep_checkpoints, bar=bar)
@@ -134,7 +133,7 @@ def _compare(options: Options, runs: "Runs", study: "Study", claims: Sequence["C
     return rows, results
 
 
-def _remaining(left: Sequence["Cell"], total: int, results: Sequence[dict[str, Any]], jobs: int) -> str:
+def _remaining(left: Sequence[Cell], total: int, results: Sequence[dict[str, Any]], jobs: int) -> str:
     """Return a sentence on the number of runs that are not done and their time, by that of runs that are."""
     seconds = [result["seconds"] for result in results if "loss" in result]
     time = "their time is not known, since no run has finished"

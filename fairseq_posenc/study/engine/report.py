@@ -1,22 +1,17 @@
 """The result of a study, described once, and rendered as Markdown, CSV, JSON and HTML."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tabulate import tabulate
 
 from ...base.files import atomic_write
 from ...base.record import write_json
 from . import page
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
 
 PAGE, MARKDOWN, CSV, JSON = "report.html", "results.md", "results.csv", "results.json"
 PICTURES = (".png", ".pdf")
@@ -58,13 +53,13 @@ class Figure:
     Attributes:
         name: of its files, without the suffix, below the folder of the study.
         caption: plain text, whose first sentence describes the picture.
-        drawing: what is drawn; None if the files exist, as those of a run that has finished.
+        drawing: what is drawn, a figure of matplotlib; None if the files exist, as those of a run that has finished.
         wide: whether a narrow screen shows it larger than itself, in a box that scrolls.
     """
 
     name: str
     caption: str
-    drawing: Drawing | None = None
+    drawing: Any = None
     wide: bool = True
 
     def markdown(self) -> str:

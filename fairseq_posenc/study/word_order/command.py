@@ -15,18 +15,14 @@ does only the runs that have not finished; other tasks, schemes and seeds are ad
 is continued, too.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...base.commands import option, show
 from ...base.errors import InputError, require_extras, require_known
+from ..engine.grid import Cell, Progress
 from .settings import COUNT, PAPERS, Setting
-
-if TYPE_CHECKING:
-    from ..engine.grid import Cell, Progress
 
 DEFAULT = ("offset_2", "flip_flop", "indirect_indexing", "offset_5", "copy", "reverse")
 """All but ``order``, which has a setting of its own."""
@@ -81,7 +77,6 @@ def _cells(options: Options) -> list[Cell]:
     from ...core.families import expression_of, known_schemes
     from ...core.schemes import parse
     from ...core.transformer import PositionSampling
-    from ..engine.grid import Cell
     from .report import TaskRun
     from .runs import longest_test
     from .tasks import TASKS
