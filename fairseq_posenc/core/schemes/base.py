@@ -162,9 +162,15 @@ class Scheme(nn.Module):
         """(…, N, D) -> (…, H, N, d)."""
         return x.unflatten(-1, (self.settings.heads, -1)).transpose(-2, -3)
 
-    def parameter(self, *shape: int) -> nn.Parameter:
-        """An uninitialised parameter (layers or 1, heads or 1, *shape), shared as the options or the source have it."""
-        return nn.Parameter(torch.empty(self.layer_sets, self.head_sets, *shape))
+    def parameter(self, *shape: int, std: float | None = None) -> nn.Parameter:
+        """A parameter (layers or 1, heads or 1, *shape), shared as the options or the source have it.
+
+        It is drawn from a normal distribution with the standard deviation ``std``, or uninitialised without one.
+        """
+        parameter = nn.Parameter(torch.empty(self.layer_sets, self.head_sets, *shape))
+        if std is not None:
+            nn.init.normal_(parameter, std=std)
+        return parameter
 
     def of_positions(self, function: Callable[[Tensor], Tensor], window: Window) -> Tensor:
         """``function`` of the positions of keys: (K, …), or (B or 1, K, …).

@@ -1,7 +1,7 @@
 """Linear biases over distances that depend on the words between (Veisi et al. 2025; Lin et al. 2025)."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from ..terms import Terms, Window, precise
@@ -39,9 +39,8 @@ class Cable(Scheme):
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
         self.has_causal_form = options.gates == 1
-        self.weight = self.parameter(options.gates, settings.dim)
+        self.weight = self.parameter(options.gates, settings.dim, std=0.02)
         self.bias = self.parameter(options.gates)
-        nn.init.normal_(self.weight, std=0.02)
         with torch.no_grad():
             self.bias.copy_(slopes(self.head_sets, dtype=torch.float32).expm1().log()[:, None])  # the inverse of softplus
 

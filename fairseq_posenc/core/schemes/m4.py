@@ -2,8 +2,6 @@
 
 from typing import Literal
 
-from torch import nn
-
 from ..terms import Relative, Terms, Window
 from .base import Scheme, Settings, register
 from .offset_tables import OffsetTableScheme
@@ -25,8 +23,7 @@ class M4(OffsetTableScheme):
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)
-        self.weight = self.offset_table(settings.head_dim)
-        nn.init.normal_(self.weight, std=0.02)
+        self.weight = self.offset_table(settings.head_dim, std=0.02)
 
     def layer_terms(self, window: Window) -> list[Terms]:
         index = self.offset_index(window)

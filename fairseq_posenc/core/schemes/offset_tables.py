@@ -34,9 +34,9 @@ class OffsetTableScheme(Scheme):
     def has_cls_rows(self) -> bool:
         return self.resets and self.settings.reset
 
-    def offset_table(self, *width: int) -> nn.Parameter:
-        """An uninitialised table (layers or 1, heads or 1, rows, *width)."""
-        return self.parameter(self.offsets + 2 * self.has_cls_rows, *width)
+    def offset_table(self, *width: int, std: float | None = None) -> nn.Parameter:
+        """A table (layers or 1, heads or 1, rows, *width), as :meth:`parameter`."""
+        return self.parameter(self.offsets + 2 * self.has_cls_rows, *width, std=std)
 
     def offset_index(self, window: Window) -> RelativeIndex:
         """Row ``clip(j - i, k) + k``, or ``min(|j - i|, k)`` unless ``signed``; the last two rows are those of [CLS]."""

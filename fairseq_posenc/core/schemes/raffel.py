@@ -1,7 +1,5 @@
 """One learned scalar per offset (Huang et al. 2021, after Raffel et al. 2020)."""
 
-from torch import nn
-
 from ..terms import Relative, Terms, Window
 from .base import Scheme, Settings, option, register
 from .offset_tables import OffsetTableScheme
@@ -31,8 +29,7 @@ class Raffel(OffsetTableScheme):
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)
-        self.weight = self.offset_table()
-        nn.init.normal_(self.weight, std=0.02)
+        self.weight = self.offset_table(std=0.02)
 
     def layer_terms(self, window: Window) -> list[Terms]:
         index = self.offset_index(window)

@@ -37,9 +37,8 @@ class RelativeLogits(Scheme):
         super().__init__(settings, options)
         self.reads_input = options.input == "hidden"
         width = settings.dim if self.reads_input else settings.head_dim
-        self.projection = self.parameter(width, options.rank)
+        self.projection = self.parameter(width, options.rank, std=0.02 if self.reads_input else width**-0.5)
         self.weight = nn.Parameter(torch.empty(self.layer_sets, 2 * options.max_distance - 1, options.rank))
-        nn.init.normal_(self.projection, std=0.02 if self.reads_input else width**-0.5)
         nn.init.normal_(self.weight, std=0.02)
 
     def layer_terms(self, window: Window) -> list[Terms]:

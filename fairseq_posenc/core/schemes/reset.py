@@ -29,8 +29,7 @@ class Reset(Scheme):
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)
-        self.cls: nn.Parameter | None = self.parameter(2)
-        nn.init.normal_(self.cls, std=0.02)
+        self.cls: nn.Parameter | None = self.parameter(2, std=0.02)
 
     def join(self, others: Sequence[Terms]) -> None:
         if not any(part.biases or part.vectors or part.value_tables or part.gains for part in others):

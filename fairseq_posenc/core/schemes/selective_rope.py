@@ -35,9 +35,8 @@ class SelectiveRope(Scheme):
         super().__init__(settings, options)
         if settings.head_dim % 2:
             raise FieldError(f"selective_rope turns pairs of features, and the head dimension is {settings.head_dim}")
-        self.down = self.parameter(options.rank, settings.dim)
+        self.down = self.parameter(options.rank, settings.dim, std=0.02)
         self.up = self.parameter(settings.head_dim // 2, options.rank)
-        nn.init.normal_(self.down, std=0.02)
         nn.init.zeros_(self.up)
 
     def input_terms(self, layer: int, window: Window, x: Tensor) -> Terms:

@@ -30,10 +30,8 @@ class Shaw(OffsetTableScheme):
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
         for name in ("keys", "values"):
-            table = self.offset_table(settings.head_dim) if options.terms in ("both", name) else None
+            table = self.offset_table(settings.head_dim, std=0.02) if options.terms in ("both", name) else None
             self.register_parameter(name, table)
-            if table is not None:
-                nn.init.normal_(table, std=0.02)
 
     def layer_terms(self, window: Window) -> list[Terms]:
         index = self.offset_index(window)

@@ -34,8 +34,7 @@ class SynthesizerRandom(Synthesizer):
 
     def __init__(self, settings: Settings, options: Scheme.Options) -> None:
         super().__init__(settings, options)
-        self.weight = self.parameter(settings.max_positions, settings.max_positions)
-        nn.init.normal_(self.weight, std=0.02)
+        self.weight = self.parameter(settings.max_positions, settings.max_positions, std=0.02)
 
     def layer_terms(self, window: Window) -> list[Terms]:
         self.require_rows(window)
@@ -60,10 +59,8 @@ class SynthesizerFactorizedRandom(Synthesizer):
 
     def __init__(self, settings: Settings, options: Options) -> None:
         super().__init__(settings, options)
-        self.left = self.parameter(settings.max_positions, options.rank)
-        self.right = self.parameter(settings.max_positions, options.rank)
-        for factor in (self.left, self.right):
-            nn.init.normal_(factor, std=0.1)
+        self.left = self.parameter(settings.max_positions, options.rank, std=0.1)
+        self.right = self.parameter(settings.max_positions, options.rank, std=0.1)
 
     def layer_terms(self, window: Window) -> list[Terms]:
         self.require_rows(window)
@@ -94,10 +91,7 @@ class InputSynthesizer(Synthesizer):
 
     def output(self, width: int) -> tuple[nn.Parameter, nn.Parameter]:
         """W_2 (layers, heads, d, width) and b_2 (layers, heads, 1, width)."""
-        weight, bias = self.parameter(self.settings.head_dim, width), self.parameter(1, width)
-        nn.init.normal_(weight, std=0.02)
-        nn.init.normal_(bias, std=0.02)
-        return weight, bias
+        return self.parameter(self.settings.head_dim, width, std=0.02), self.parameter(1, width, std=0.02)
 
     def hidden(self, index: int, x: Tensor) -> Tensor:
         """(B, Q, D) -> (B, H, Q, d)."""
