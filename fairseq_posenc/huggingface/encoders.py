@@ -1,14 +1,11 @@
 """Encoders from Python, of checkpoints and of models of transformers."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ..core.transformer import Encoder
+from ..core.transformer import Encoder
 
 
 def load_encoder(source: str | os.PathLike) -> Encoder:

@@ -4,20 +4,19 @@ Each becomes a :class:`Source`: its parameters under the project's names, its vo
 as the reference.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..base.errors import InputError
 from ..core.transformer import Encoder, EncoderConfig, PositionSampling
+from ..plugin.checkpoint.checkpoint import Checkpoint
 from ..plugin.checkpoint.checkpoint_file import config_errors_as_input_errors
 from ..plugin.checkpoint.state_dict import CLASSIFICATION, ENCODER, LANGUAGE_MODEL, WORDS, StateDict, load_into
 from ..text.vocabulary import DICTIONARY
@@ -27,9 +26,6 @@ from .model_types import MODEL_TYPES
 from .parity import Parity, compare, head_output, random_batches
 from .types.base import TOKEN_TYPES, ModelType
 from .vocabularies import SourceVocabulary, read_vocabulary
-
-if TYPE_CHECKING:
-    from ..plugin.checkpoint.checkpoint import Checkpoint
 
 BY_SYMBOL = (WORDS, f"{LANGUAGE_MODEL}weight", f"{LANGUAGE_MODEL}bias")
 """Parameters with a row for each symbol."""

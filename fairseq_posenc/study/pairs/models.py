@@ -1,9 +1,7 @@
 """The models that choose between two sentences: checkpoints of fairseq-train, and models of transformers."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,12 +10,10 @@ from ...base.commands import best_checkpoint, split_label
 from ...base.errors import InputError, first_line
 from ...base.record import digests
 from ...core.families import tells_order
+from ...plugin.checkpoint.checkpoint import Checkpoint
 from ...text.vocabulary import MASK
 from ..measure.work import default_device
 from .scoring import Scorer, Sentence, sentence_of
-
-if TYPE_CHECKING:
-    from ...plugin.checkpoint.checkpoint import Checkpoint
 
 
 def read(model: str, data_bin: Path | None) -> Scorer:
