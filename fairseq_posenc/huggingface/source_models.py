@@ -114,7 +114,6 @@ def read(name: str) -> Source:
     if (path := folder / "model.pt").exists():
         if not (folder / DICTIONARY).exists():
             raise FileNotFoundError(f"{folder} has a model.pt and no dict.txt: copy the dictionary that was released with it")
-        from ..plugin.checkpoint.checkpoint import Checkpoint
 
         checkpoint = Checkpoint(path, folder)
         if not checkpoint.is_stock:

@@ -26,7 +26,6 @@ def read(model: str, data_bin: Path | None) -> Scorer:
     path = best_checkpoint(Path(name))
     if not path.is_file():
         return _of_transformers(label, name)
-    from ...plugin.checkpoint.checkpoint import Checkpoint
 
     return _of_checkpoint(label, Checkpoint(path, data_bin, "lm", may_be_causal=True))
 
