@@ -23,9 +23,9 @@ def load_encoder(source: str | os.PathLike) -> Encoder:
         from ..plugin.checkpoint.checkpoint import Checkpoint
 
         return Checkpoint(Path(source)).encoder()
-    from .source_models import read
+    from .importing import read_encoder
 
-    found = read(os.fspath(source))
+    found = read_encoder(os.fspath(source))
     encoder, number = found.encoder(), found.vocabulary.order  # the tokenizer's, by the place in fairseq's dictionary
     symbols = {name: getattr(encoder.config, name) for name in ("padding_idx", "separator_idx")}
     own: dict[str, Any] = {name: int(number[index]) for name, index in symbols.items() if index is not None}

@@ -1,8 +1,8 @@
 """Turn RoBERTa, BERT, ModernBERT and others into a fairseq checkpoint, with their own positions or others, to be trained further.
 
 The source is a folder or name of a transformers model (RoBERTa, BERT, ALBERT, MPNet, DeBERTa v2 or v3, ModernBERT, NomicBERT,
-EuroBERT, GTE, Jina Embeddings v3, RoFormer, ELECTRA and UltraBERT without their heads, an export of this project), or a folder
-with the model.pt and dict.txt that fairseq released. dict.txt and the tokenizer's files are written to the checkpoint's folder.
+EuroBERT, GTE, Jina Embeddings v3, RoFormer, ESM, ELECTRA and UltraBERT without their heads, an export of this project), or a
+folder with the model.pt and dict.txt that fairseq released. dict.txt and the tokenizer's files go to the checkpoint's folder.
 
     fairseq-posenc import-hf FacebookAI/roberta-base --positions absolute+tisa --out roberta-tisa/model.pt
     fairseq-posenc import-hf roberta.base --positions tisa --tisa-kernels 3 --out roberta-tisa/model.pt

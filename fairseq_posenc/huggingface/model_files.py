@@ -79,8 +79,8 @@ def load_model(name: str) -> tuple[PreTrainedModel, str, list[str]]:
                 raise InputError(f"{key} of the weights is {found}, and config.json describes {shape}")
         options = {"output_loading_info": True, "dtype": torch.float32}
         model, info = wanted.from_pretrained(None, config=config, state_dict=weights, **options)
-    # An encoder's pooler may be missing, and not one that is part of a head, as DeBERTa's.
-    needed = [key for key in info["missing_keys"] if "pooler" not in key or (head != "Model" and key.startswith("pooler."))]
+    # An encoder's pooler may be missing, and not one that is part of a head.
+    needed = [key for key in info["missing_keys"] if "pooler" not in key or head != "Model"]
     if missing := sorted(needed):
         raise InputError(f"{name} lacks parameters of a {wanted.__name__}: {', '.join(missing[:6])}")
     return model.eval(), head, sorted(info["unexpected_keys"])

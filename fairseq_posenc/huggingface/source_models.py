@@ -91,7 +91,7 @@ class Source:
         batches = random_batches(dictionary, [min(16, length), length])
         parity = compare(theirs, ours, batches, dictionary.pad())
         if not parity.difference <= tolerance:
-            reason = "config.json has an option that has no equivalent here"
+            reason = "config.json may have an option that has no equivalent here, or it computes in less precision (--tolerance)"
             if not math.isfinite(parity.difference):
                 reason = "weights hold numbers that are not finite"
             raise InputError(
@@ -179,8 +179,8 @@ def _read_transformers(name: str) -> Source:
     types = next((value[0] for key, value in state.items() if key.endswith(TOKEN_TYPES)), None)
     task_state: dict[str, Any] = {}
     with config_errors_as_input_errors(f"{name}/config.json"):
-        state, others = kind.to_fairseq(state, config)
         encoder, options = kind.encoder_config(config, vocabulary.dictionary), kind.model_options(config)
+        state, others = kind.to_fairseq(state, config)
         if head == "MaskedLM":
             options["untie_weights_roberta"] = not torch.equal(state[WORDS], state[f"{LANGUAGE_MODEL}weight"])
         if head == "SequenceClassification":

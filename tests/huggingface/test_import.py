@@ -13,7 +13,7 @@ import torch
 import transformers
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.models.roberta import RobertaModel
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from small_models import SIZES, export, make_model, save, train
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -210,6 +210,17 @@ def test_bert(kind, tmp_path, capsys):
     assert ("the language model's head" in printed) == (kind in ("Model", "ForSequenceClassification"))
     assert printed.splitlines()[-1].split()[1] == (
         "squad" if kind == "ForQuestionAnswering" else str(tmp_path / "out" / "data-bin")
+    )
+
+
+def test_a_classifier_without_its_pooler_is_refused(tmp_path, capsys):
+    """Which is the inner layer of its head."""
+    write_bert(tmp_path / "bert", "ForSequenceClassification")
+    weights = load_file(tmp_path / "bert" / "model.safetensors")
+    save_file({name: value for name, value in weights.items() if "pooler" not in name},
+              tmp_path / "bert" / "model.safetensors", {"format": "pt"})  # fmt: skip
+    assert "lacks parameters of a BertForSequenceClassification: bert.pooler.dense.bias" in refusal(
+        capsys, tmp_path / "bert", "--out", tmp_path / "model.pt"
     )
 
 

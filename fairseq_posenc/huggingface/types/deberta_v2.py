@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig
 
+from ...base.errors import InputError
 from ...core.transformer import EncoderConfig, build_positions
 from ...plugin.checkpoint.state_dict import LANGUAGE_MODEL, POSITIONS, WORDS, StateDict
 from .base import Head, ModelType, Options, language_model, pooled, register, their_activation
@@ -43,6 +44,9 @@ class DebertaV2(ModelType):
         return config, weights
 
     def fields(self, config: PretrainedConfig) -> Options:
+        for name in ("relative_attention", "share_att_key", "position_biased_input"):
+            if (value := getattr(config, name, None)) != FIXED[name]:
+                raise InputError(f"{name} {value} cannot be imported, only {FIXED[name]}")
         clip, buckets = config.max_relative_positions, config.position_buckets
         options = {"deberta_projections": "content", "deberta_indexing": "original", "deberta_norm_eps": config.layer_norm_eps}
         options |= {"max_relative_position": clip if clip > 0 else config.max_position_embeddings}

@@ -72,7 +72,8 @@ def _rows_of(name: str) -> list[Row]:
     architecture = architectures().get(name)
     if architecture is not None and architecture.expression is not None:
         options, sizes = architecture.options, ("layers", "embed_dim", "attention_heads")
-        layers, dim, heads = (options[f"encoder_{size}"] for size in sizes)
+        side = "encoder" if "encoder_layers" in options else "decoder"
+        layers, dim, heads = (options[f"{side}_{size}"] for size in sizes)
         embed_dim = options.get("embedding_size")
         positions = positions_of(options["positions"], layers=layers, dim=dim, heads=heads, embed_dim=embed_dim)
         return [describe(architecture.name, positions)]
@@ -92,7 +93,7 @@ def _rows_of(name: str) -> list[Row]:
 
 def is_scheme(name: str) -> bool:
     """Return whether a name is an architecture, a scheme or a sum."""
-    parts = {*re.findall(NAMES, name)}
+    parts = set() if name.endswith("/") else {*re.findall(NAMES, name)}  # the name of a folder
     return name in {*architectures(), *expressions(), *PATTERNS} or (bool(parts) and parts <= REGISTRY.keys())
 
 

@@ -13,8 +13,9 @@ or a model of transformers as FOLDER/ or OWNER/NAME.
     fairseq-posenc schemes checkpoints/tisa tisa --plot trained.pdf
 
 An expression is trained by --arch roberta_posenc --positions EXPRESSION, and where it is a scheme's name, also by --arch
-roberta_NAME; other architectures follow the advice. Each also exists with _large and _tiny, and in two other families: as
-modernbert_ with _large and _tiny, and as albert_ with _large, _xlarge, _xxlarge and _tiny.
+roberta_NAME; other architectures follow the advice. Each also exists with _large and _tiny, and in other families: as
+modernbert_ with _large and _tiny, as albert_ with _large, _xlarge, _xxlarge and _tiny, and, with a causal form, as transformer_
+and transformer_lm_.
 
 The properties are those of Wennberg & Henter 2021, Table 1, taken from the live modules at base size (12 layers, 12 heads,
 D = 768, n = 512) unless another is named. Parameter-efficient means fewer parameters than learned absolute positions have.

@@ -5,6 +5,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from fairseq_posenc import load_encoder
+from fairseq_posenc.base.errors import InputError
 from fairseq_posenc.cli import main
 from fairseq_posenc.study.analyze.models import read
 from fairseq_posenc.study.analyze.trace import trace
@@ -51,3 +53,5 @@ def test_a_model_of_transformers(model, tmp_path, capsys):
     if model.config.model_type == "longformer":
         assert main(["import-hf", str(tmp_path), "--out", str(tmp_path / "new" / "model.pt")]) == 2
         assert "a window of a sequence (Longformer)" in capsys.readouterr().err
+        with pytest.raises(InputError, match="Longformer"):
+            load_encoder(tmp_path)

@@ -39,7 +39,7 @@ HUANG = (
     Published("M4", "m4", {}, 785_664),
     Published("M4M", "m4m", {}, 785_664),
     Published("DeBERTa", "deberta", {}, 834_816),
-    Published("TUPE", "untied+raffel", {"untied_form": "head", "raffel_scaled": False}, 454_644),
+    Published("TUPE", "untied(form=head)+raffel(scaled=false)", {}, 454_644),
 )
 
 # Wennberg & Henter 2021, Table 2: 12 layers of 12 heads, D = 768. By model, n and the width of the embeddings.
@@ -101,7 +101,7 @@ def test_multiply_adds_are_those_of_the_equations(n):
         "m4": 2 * by_offset,
         "m4m": 2 * by_offset,
         "deberta": 2 * (by_offset + projected),
-        "untied+raffel": layers * (2 * n * d**2 + n**2 * d),  # one p for all heads
+        "untied(form=head)+raffel(scaled=false)": layers * (2 * n * d**2 + n**2 * d),  # one p for all heads
     }
     counts = {row.expression: multiply_adds(row.expression, n, row.options) for row in HUANG}
     assert counts == {expression: encoder + more for expression, more in added.items()}
