@@ -25,8 +25,8 @@ def load_encoder(source: str | os.PathLike) -> Encoder:
         return Checkpoint(Path(source)).encoder()
     from .importing import read_encoder
 
-    found = read_encoder(os.fspath(source))
-    encoder, number = found.encoder(), found.vocabulary.order  # the tokenizer's, by the place in fairseq's dictionary
+    found, encoder = read_encoder(os.fspath(source))
+    number = found.vocabulary.order  # the tokenizer's, by the place in fairseq's dictionary
     symbols = {name: getattr(encoder.config, name) for name in ("padding_idx", "separator_idx")}
     own: dict[str, Any] = {name: int(number[index]) for name, index in symbols.items() if index is not None}
     numbered = type(encoder)(replace(encoder.config, **own))

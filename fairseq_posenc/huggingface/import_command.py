@@ -53,7 +53,7 @@ def main(options: Options) -> None:
 
     scheme_options = position_options(options.flags)
     require_free(options.source, options.out, options.overwrite)
-    source = read_encoder(options.source, options.tolerance)
+    source, _ = read_encoder(options.source, options.tolerance)
     positions = options.positions or source.config.positions
     with field_errors_as_flags():
         converted = convert(source.config, source.state, positions, scheme_options, options.max_positions, options.seed)

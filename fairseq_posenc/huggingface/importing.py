@@ -12,7 +12,7 @@ from ..base.commands import show
 from ..base.errors import InputError, flag_of, flag_value
 from ..base.files import LOCK, report_full_disk, sole_writer
 from ..core.families import ALBERT, MODERNBERT, ROBERTA, architectures
-from ..core.transformer import EncoderConfig
+from ..core.transformer import Encoder, EncoderConfig
 from ..plugin.checkpoint.checkpoint_file import untrained, write
 from ..plugin.checkpoint.model import EncoderModel
 from ..plugin.checkpoint.state_dict import LANGUAGE_MODEL, WORDS, StateDict, class_sizes, load_into
@@ -29,8 +29,8 @@ TRAINING = shlex.split(
 )
 
 
-def read_encoder(name: str, tolerance: float = TOLERANCE) -> Source:
-    """Read a source that has an equivalent here and attends to all of a sequence.
+def read_encoder(name: str, tolerance: float = TOLERANCE) -> tuple[Source, Encoder]:
+    """Read a source that has an equivalent here and attends to all of a sequence; return it, and its encoder.
 
     Raises:
         InputError, OSError: it has no equivalent, or as :func:`.source_models.read`.
@@ -41,8 +41,7 @@ def read_encoder(name: str, tolerance: float = TOLERANCE) -> Source:
             f"{name} attends to a window of a sequence (Longformer), and encoders here attend to all of it: it cannot be "
             "imported, only analyzed by fairseq-posenc analyze"
         )
-    source.encoder(tolerance)
-    return source
+    return source, source.encoder(tolerance)
 
 
 def require_free(name: str, out: Path, overwrite: bool) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from ..terms import Relative, Terms, Window, first_tokens
+from ..terms import Relative, Terms, Window, first_tokens, is_captured
 from .base import Attend, Backend, register_backend
 from .bias import beyond_bias, low_rank_bias
 from .call import Call, Mask
@@ -56,7 +56,7 @@ class Flex(Backend):
         if low_rank is None and (terms.biases or terms.cls_bias is not None):
             tables = Tables.of(terms, call)
             low_rank, modify = tables.low_rank, _biased(terms, call, tables)
-        blocks = block_mask(mask, call, terms.window)
+        blocks = (block_mask if is_captured() else _kept_block_mask)(mask, call, terms.window)
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
             q, k = of_one_width(*fold(*transform(q, k, terms), low_rank, scale, terms.content), least=LEAST_WIDTH)
@@ -110,6 +110,10 @@ def block_mask(mask: Mask, call: Call, window: int | None) -> BlockMask | None:
     every[..., call.keys // BLOCK :] = False
     partly, wholly = _ordered(some & ~every), _ordered(every)
     return BlockMask.from_kv_blocks(*partly, *wholly, BLOCK, visible, (call.queries, call.keys))
+
+
+_kept_block_mask = functools.lru_cache(maxsize=4)(block_mask)
+"""For all layers of a model, whose terms may differ: a mask takes some hundred kernels."""
 
 
 def _biased(terms: Terms, call: Call, tables: Tables) -> Modify:

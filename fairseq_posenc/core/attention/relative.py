@@ -17,8 +17,11 @@ from .products import product
 
 
 def by_offset(relative: Relative) -> Tensor:
-    """(1 or H, R or R + 2, …): the row of every offset, ascending, and those of [CLS] where it has any."""
-    table, rows, cls_rows = relative.table, relative.index.rows, relative.index.cls_rows
+    """(1 or H, R or R + 2, …): the row of every offset, ascending, and those of [CLS] where it has any.
+
+    In float32 or better, as the gradient of a row is a sum over its offsets, and in :func:`dense` over its pairs.
+    """
+    table, rows, cls_rows = precise(relative.table), relative.index.rows, relative.index.cls_rows
     offsets = table if rows is None else table.index_select(1, rows)
     if cls_rows is None:
         return offsets
@@ -26,8 +29,8 @@ def by_offset(relative: Relative) -> Tensor:
 
 
 def sum_by_offset(tables: Sequence[Relative]) -> Tensor | None:
-    """The sum of tables of one kind as :func:`by_offset`, in float32 or better; None if there are none."""
-    rows = [precise(by_offset(table)) for table in tables]
+    """The sum of tables of one kind as :func:`by_offset`; None if there are none."""
+    rows = [by_offset(table) for table in tables]
     return sum(rows[1:], start=rows[0]) if rows else None
 
 
@@ -43,7 +46,7 @@ def dense(scalars: Relative, tile: Tile | None = None) -> Tensor:
     index, window = scalars.index, scalars.index.window
     i, j = tile or (slice(0, window.queries), slice(0, window.keys))
     if not index.by_diagonal:
-        return scalars.table[:, index.matrix()[:, i, j]].transpose(0, 1)
+        return precise(scalars.table)[:, index.matrix()[:, i, j]].transpose(0, 1)
     return toeplitz(by_offset(scalars)[:, offsets_of(window.queries, (i, j))], j.stop - j.start)[None]
 
 

@@ -12,6 +12,9 @@ from .bias import additive_bias, beyond_bias, low_rank_bias, rounded
 from .call import Call, Mask
 from .transform import fold, of_one_width, transform
 
+WIDTHS = 8
+"""Features of which kernels for GPUs take a multiple."""
+
 
 @register_backend
 class Sdpa(Backend):
@@ -43,15 +46,19 @@ class Sdpa(Backend):
         for tile in call.tiles(terms.window):
             blocked, fully_masked = None if causal else mask.blocked(call, terms.window, *tile), None
             bias = None if low_rank is not None else additive_bias(terms, call, tile)
-            allowed = None if bias is None else rounded(bias, blocked, call.dtype)
+            allowed = None if bias is None else rounded(bias, blocked, call.dtype).contiguous()  # as kernels for GPUs need it
             if blocked is not None:
                 fully_masked = blocked.all(-1, keepdim=True)
                 blocked = blocked & ~fully_masked  # a row of -inf alone is NaN in some kernels; its output is zeroed instead
-                allowed = ~blocked if allowed is None else allowed.masked_fill(blocked, -torch.inf)
+                # Not a boolean mask, of which PyTorch would make one of numbers in every layer, and keep it.
+                allowed = torch.zeros_like(blocked, dtype=call.dtype) if allowed is None else allowed
+                allowed = allowed.masked_fill(blocked, -torch.inf)
             parts.append((*tile, allowed, fully_masked))
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:
-            q, k, v = of_one_width(*fold(*transform(q, k, terms), low_rank, scale, terms.content), v)
+            q, k = fold(*transform(q, k, terms), low_rank, scale, terms.content)
+            width = q.shape[-1] if call.device.type == "cpu" else -(-q.shape[-1] // WIDTHS) * WIDTHS
+            q, k, v = of_one_width(q, k, v, least=width)
             tiles = []
             for i, j, allowed, fully_masked in parts:
                 tile = q[:, :, i], k[:, :, j], v[:, :, j]

@@ -37,7 +37,7 @@ class Tables:
     def of(cls, terms: Terms, call: Call) -> Tables:
         """The tables of these terms. Where [CLS] has biases of its own, every other bias is zero in its row and column."""
         vectors = tuple(sum_by_offset(tables) for tables in (terms.query_tables, terms.key_tables, terms.value_tables))
-        gains = [precise(by_offset(gain)) for gain in terms.gains]
+        gains = [by_offset(gain) for gain in terms.gains]
         gain = math.prod(gains[1:], start=gains[0]) if gains else None
         bias = sum_by_offset([bias for bias in terms.biases if isinstance(bias, Relative)])
         matrices = [bias for bias in terms.biases if isinstance(bias, Tensor)]

@@ -261,8 +261,10 @@ def lost_state(filename: str, content: dict[str, Any], now: Any, reset_optimizer
             f"weights: {new_training}"
         )
     scheduler = scheduling.get("lr_scheduler" if old else "_name")
-    if scheduler == "fixed" != now.lr_scheduler._name and not (reset_optimizer or now.checkpoint.reset_lr_scheduler):
-        return f"{filename} has the state of --lr-scheduler fixed. Repeat it, or change it with --reset-lr-scheduler"
+    plain = ("fixed", "manual")  # whose state is a rate alone, which the others cannot load
+    others = scheduler in plain and now.lr_scheduler._name not in plain
+    if others and not (reset_optimizer or now.checkpoint.reset_lr_scheduler):
+        return f"{filename} has the state of --lr-scheduler {scheduler}. Repeat it, or change it with --reset-lr-scheduler"
     if "best" in (content.get("extra_state") or {}) and metric != saved and not reset_meters:
         return (
             f"the best {saved} in {filename} does not compare with --best-checkpoint-metric {metric}. Repeat {saved}, or forget "

@@ -15,8 +15,6 @@ from ...base.commands import existing, option, show
 from ...base.errors import InputError
 
 MADE_BY = "made_by"
-HALF = 2**-8
-"""The relative error of bfloat16, to which the weights of the plain file may be rounded."""
 
 
 @dataclass
@@ -61,6 +59,7 @@ def write(source: Path, out: Path, overwrite: bool = False) -> int:
     """
     from ..checkpoint import checkpoint_file
     from . import sharded_checkpoint
+    from .partition import unchanged
 
     if sharded_checkpoint.is_sharded(checkpoint_file.peek(out).get("last_optimizer_state")):
         raise InputError(f"--out {out} is itself a sharded checkpoint, from which training continues; name another file")
@@ -74,7 +73,7 @@ def write(source: Path, out: Path, overwrite: bool = False) -> int:
     for name, weight in master.items():  # buffers and frozen parameters have none
         tensor = state["model"][name]
         same = weight.numel() == tensor.numel()
-        if not same or not weight.allclose(tensor.flatten().float(), rtol=HALF, atol=HALF**2, equal_nan=True):
+        if not same or not unchanged(weight, tensor.flatten().float()).all():
             raise RuntimeError(
                 f"{source} and its shards are not of one model and update: {name} has {tensor.numel():,} numbers in the file, "
                 f"and {'others' if same else f'{weight.numel():,}'} in the shards. Use another checkpoint."

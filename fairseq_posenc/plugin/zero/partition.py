@@ -121,9 +121,9 @@ def restore(engine: Any, parts: list[dict[str, Any]]) -> None:
             if _end(saved[-1]) > piece.total:
                 raise RuntimeError(f"{piece.name} has {piece.total:,} numbers, and the checkpoint's at least {_end(saved[-1]):,}")
         with torch.no_grad():
-            weights, dtype = master.clone(), next(parameter.dtype for _, parameter in engine.module.named_parameters())
+            weights = master.clone()
             _fill(master, pieces, states, MASTER)
-            master.copy_(torch.where(master.to(dtype) == weights.to(dtype), master, weights))
+            master.copy_(torch.where(unchanged(master, weights), master, weights))
             _restore_state(engine.optimizer.optimizer.state[master], master, pieces, states)
     settings, saved = _settings(engine), parts[0]["groups"]
     require_same_groups(saved, settings)
@@ -132,6 +132,13 @@ def restore(engine: Any, parts: list[dict[str, Any]]) -> None:
     if engine.optimizer.loss_scaler.dynamic:
         scaler = parts[0]["scaler"]
         vars(engine.optimizer.loss_scaler).update({key: scaler[key] for key in SCALER if key in scaler})
+
+
+def unchanged(master: Tensor, weights: Tensor) -> Tensor:
+    """Return for each number whether the weights, in float32, are what the master weights are in the precision of the former."""
+    halves = (dtype for dtype in (torch.bfloat16, torch.float16) if torch.equal(weights.to(dtype).to(weights.dtype), weights))
+    rounded = master.to(next(halves, weights.dtype)).to(weights.dtype)
+    return (rounded == weights) | (rounded.isnan() & weights.isnan())
 
 
 def _restore_state(state: State, master: Tensor, pieces: list[Piece], states: list[list[State]]) -> None:

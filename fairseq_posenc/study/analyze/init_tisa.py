@@ -67,12 +67,13 @@ def main(options: Options) -> None:
     if path.is_file():
         checkpoint = Checkpoint(path, options.data_bin)
         source = of_checkpoint(checkpoint, checkpoint.vocabulary.folder)
+        encoder = source.encoder()
     else:
-        source = read_encoder(model)
+        source, encoder = read_encoder(model)
     if source.config.positions != "absolute":
         raise InputError(f"{model} has the positions {source.config.positions}, and TISA is fitted to learned absolute positions")
     terms = [*([] if options.replace else ["absolute"]), *(["tisa"] if kernels else [])]
-    if kernels and (reason := inseparable(encoder := source.encoder())):
+    if kernels and (reason := inseparable(encoder)):
         raise InputError(f"{model}: TISA is fitted to the scores of positions alone, and {reason}")
     initial = fitted(encoder, kernels, model) if kernels else {}
     position_options = {**source.config.position_options, **({"tisa_kernels": kernels} if kernels else {})}

@@ -118,8 +118,9 @@ def gradients(subject: Subject) -> Iterator[str | None]:
             continue
         for dim, what in enumerate(("layer", "head")):  # where the first dimensions are these, or the first is 1
             sizes = [(SIZES["layers"], SIZES["heads"])[: dim + 1], (1, SIZES["heads"])[: dim + 1]]
-            unused = [k for k, of in enumerate(parameter.grad.movedim(min(dim, parameter.dim() - 1), 0)) if not of.any()]
-            if parameter.shape[: dim + 1] in sizes and unused:
+            if parameter.shape[: dim + 1] not in sizes:
+                continue
+            if unused := [k for k, of in enumerate(parameter.grad.movedim(dim, 0)) if not of.any()]:
                 yield f"the gradient of {name} is 0 in {what} {unused[0]}"
 
 

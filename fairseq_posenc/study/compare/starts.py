@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...base.record import FINISHED
-from ...core.families import expression_of, tells_order
+from ...core.families import architectures, tells_order
 from .plan import LEFT_TO_RIGHT
 from .statistics import geometric
 
@@ -54,7 +54,8 @@ def last_update(runs: Iterable[Run]) -> int:
 def never_starts(run: Run) -> bool:
     """Return whether the model cannot use word order, whatever the budget: a masked language model without positions."""
     given = dict(pairwise(run["configuration"]["flags"]))
-    expression = given.get("--positions") or expression_of(given.get("--arch", ""))
+    architecture = architectures().get(given.get("--arch", ""))
+    expression = given.get("--positions") or (architecture and architecture.expression) or ""
     return given.get("--task") != LEFT_TO_RIGHT and not tells_order(expression, int(given.get("--mask-decoder-steps", 0)))
 
 

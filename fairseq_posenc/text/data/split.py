@@ -102,19 +102,20 @@ def training_lines(sources: Sequence[Source], split: Split, enough: int, on_read
     """
     lacking = {*split.shards, *([VALID] if split.fraction else [])}
     documents = [0] * len(sources)
-    read = 0
+    read, owed = 0, 0.0  # what a file is too short for, others make up
     for index, share in _shares(sources, split.seed, enough):
-        here, taken = split.destinations(index), 0
-        if not share and lacking.isdisjoint(here):
+        here, owed = split.destinations(index), owed + share
+        if owed <= 0 and lacking.isdisjoint(here):
             continue
         for destination, passage in split.route(sources[index].passages(on_read), index):
             lacking.discard(destination)
             documents[index] += passage.opens_document
             read += len(passage.text)
-            if destination != VALID and taken < share:
-                yield from (piece for line in passage.lines() for piece in SAMPLED_PIECE.findall(line))
-            taken += len(passage.text)
-            if taken >= share and lacking.isdisjoint(here):
+            if destination != VALID:
+                if owed > 0:
+                    yield from (piece for line in passage.lines() for piece in SAMPLED_PIECE.findall(line))
+                owed -= len(passage.text)
+            if owed <= 0 and lacking.isdisjoint(here):
                 break
             if lacking and sum(documents) == 1 and read > MAX_DOCUMENT_BYTES:
                 raise _lack(lacking, documents, sources, split)

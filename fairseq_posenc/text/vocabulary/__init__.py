@@ -5,7 +5,7 @@ texts into ids. Importing the package imports neither PyTorch nor fairseq nor th
 """
 
 from .dictionary import Dictionary, add_from_file, load_dictionary
-from .library import GPT2, TokenizerJson, library_errors, take_over
+from .library import TokenizerJson, library_errors, take_over
 from .sentencepiece import DEFAULT_SYMBOLS, SENTENCEPIECE, Sentencepiece, train
-from .tokenizer import DICTIONARY, EOS_ID, GIVEN_DICTIONARY, MADE_UP, MASK, SPECIALS, UNK_ID, UNKNOWN, Encoding, symbol_of
+from .tokenizer import DICTIONARY, GIVEN_DICTIONARY, MADE_UP, MASK, UNK_ID, UNKNOWN, Encoding, symbol_of
 from .vocabulary import TOKENIZER_FILES, VOCABULARY, LineEncoder, Vocabulary, differing, fingerprint, load_vocabulary, read_files

@@ -200,3 +200,25 @@ def test_a_model_that_is_made_in_half_precision_keeps_float32_too():
     finally:
         torch.set_default_dtype(before)
     assert (model.positions.liere.theta.dtype, model.layers[0].fc1.weight.dtype) == (torch.float32, torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("positions", "options"),
+    [("t5", {}), ("t5", {"position_sampling": "random:2048"}), ("raffel", {}), ("m2", {"position_sampling": "shift:64"}),
+     ("shaw", {"position_options": {"max_relative_position": 16}})],
+)  # fmt: skip
+def test_gradients_of_tables_are_summed_in_float32(positions, options):
+    """The row of an offset gets as many gradients as there are pairs with it, which half precision would round away."""
+    gradients = {}
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=50, layers=1, dim=32, heads=2, ffn_dim=32, max_positions=512, dropout=0.0, attention_dropout=0.0)
+    state = Encoder(positions, **sizes, **options).bfloat16().state_dict()
+    tokens, weights = torch.randint(4, 50, (1, 512)), torch.randn(1, 512, 32) + 0.5
+    for dtype in (torch.float64, torch.bfloat16):
+        encoder = Encoder(positions, **sizes, **options).to(dtype)
+        encoder.load_state_dict(state)
+        encoder.set_num_updates(1)  # the same draws
+        (encoder(tokens).last_hidden_state * weights.to(dtype)).sum().backward()
+        gradients[dtype] = torch.cat([parameter.grad.double().flatten() for parameter in encoder.positions.parameters()])
+    wrong = gradients[torch.bfloat16] - gradients[torch.float64]
+    assert wrong.norm() < 0.015 * gradients[torch.float64].norm()
