@@ -113,7 +113,7 @@ def test_every_large_file_is_read_for_the_vocabulary_in_proportion_to_its_size(s
 def test_few_of_many_files_are_read_for_the_vocabulary_and_all_of_little_text():
     sources = [Lines("a", 1_000) for _ in range(1_000)]
     lines = [*training_lines(sources, Split(["train"], 0, 1, 1000), 64_000)]
-    assert len(lines) == 64 * 100
+    assert 64 * 100 - 1 <= len(lines) <= 64 * 100 + 64
     assert sum(source.opened for source in sources) <= 65  # the first, in which there must be a document, may have no part
     assert len([*training_lines(sources, Split(["train"], 0, 1, 1000), 1_000_000)]) == 100_000
 
