@@ -22,15 +22,15 @@ from fairseq_posenc.core.schemes import REGISTRY
 PACKAGE = Path(fairseq_posenc.__file__).parent
 DESIGN = (readme.ROOT / "docs" / "design.md").read_text("utf-8")
 FLOORS = {  # each imports only those above it; then the most lines of code that it may have
-    "base": 702,
-    "core": 4_889,
-    "text": 1_796,
-    "plugin": 5_359,
-    "huggingface": 2_481,
-    "study": 6_081,
-    "entry points": 346,  # cli, train, and the package itself, which import what they start
+    "base": 698,
+    "core": 4_751,
+    "text": 1_790,
+    "plugin": 5_377,
+    "huggingface": 2_467,
+    "study": 6_042,
+    "entry points": 342,  # cli, train, and the package itself, which import what they start
 }
-MAX_CODE_LINES = 21_654
+MAX_CODE_LINES = 21_467
 """Lines of code of the package, without docstrings, comments and blank lines; what a change adds is taken from elsewhere."""
 MAX_EDGES = {"between floors": 20, "within floors": 45}
 """Pairs of floors, or of units of one floor, of which one imports the other."""

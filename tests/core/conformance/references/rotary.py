@@ -67,13 +67,17 @@ def pope(p: Parameters, layer: Layer) -> Reading:
 
 
 def selective_rope(p: Parameters, layer: Layer) -> Reading:
-    """Movahedi et al. 2025: the angle between i and j is the sum of those of the words between, here θ_c (1 + (U V x_t)_c)."""
+    """Movahedi et al. 2025: the angle between i and j is the sum of those of the words between, here θ_c (1 + (U V x_t)_c).
+
+    Padding has no angle.
+    """
     row = layer.number if len(p["selective_rope.up"]) > 1 else 0
     down, up = (p[f"selective_rope.{name}"][row] for name in ("down", "up"))
     pairs, base = layer.head_dim // 2, layer.options.get("selective_rope_base", 1e4)
     theta = torch.tensor([base ** (-c / pairs) for c in range(pairs)], dtype=torch.float64)
     words = layer.x @ down.transpose(1, 2)[:, None] @ up.transpose(1, 2)[:, None]  # (H, B, n, d/2)
     steps = (theta * (1 + words.transpose(0, 1))).expand(-1, layer.heads, -1, -1)  # (B, H, n, d/2)
+    steps = steps * ~layer.padding[:, None, :, None]
     q, k = (torch.complex(x[..., ::2].double(), x[..., 1::2].double()) for x in (layer.q, layer.k))
     columns = []
     for j in range(layer.n):
