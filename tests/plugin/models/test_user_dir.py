@@ -95,7 +95,7 @@ def test_an_option_that_cannot_be_a_flag(my_schemes, field, message, capsys):
 
 def test_a_scheme_without_options(my_schemes, capsys):
     code = (my_schemes / "__init__.py").read_text()
-    options = code[code.index("    @dataclass") : code.index("    def __init__")]
+    options = code[code.index("    class Options") : code.index("    def __init__")]
     (my_schemes / "__init__.py").write_text(code.replace(options, "").replace("self.options.power", "2"))
     assert main(["--user-dir", str(my_schemes), "schemes", "decay"]) == 0
     said = capsys.readouterr().out
