@@ -5,7 +5,7 @@ With --trained OUT, it draws instead what the models of a comparison in OUT add 
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -192,22 +192,24 @@ def ladder(name: str) -> tuple[Plan, list[tables.Outcome]]:
 
 
 def ladder_budget() -> str:
-    """Return the differences from the reference during the longest runs, at a constant rate, and at their end."""
-    plan, (*_, longest) = ladder("budget")
-    curves = {
-        scheme: {run["seed"]: {point["updates"]: point["loss"] for point in run["curve"]} for run in runs}
-        for scheme, runs in finished(longest.runs).items()
-    }
-    at = [max(updates for updates in curves[plan.reference][1] if updates <= budget) for budget in plan.budgets[:-1]]
-    lines = []
-    for row in longest.rows:
-        cells = [str(row["runs"]), engine_report.with_interval(row, name="loss")]
-        for updates in at:
-            losses = {name: {seed: curve[updates] for seed, curve in of_name.items()} for name, of_name in curves.items()}
-            cells.append(lead(losses, row["scheme"], plan.reference))
-        lines.append([row["scheme"], *cells, engine_report.with_interval(row["difference"], "+.3f")])
-    ends = [f"− {plan.reference}, {updates:,} updates" for updates in at] + [f"− {plan.reference}, end"]
-    return tabulate(lines, ("scheme", "runs", "loss", *ends), "github", disable_numparse=True)
+    """Return the losses, ranks and leads by scheme and budget."""
+    return tabulate(by_table(*ladder("budget")), "keys", "github", disable_numparse=True)
+
+
+def by_table(plan: Plan, outcomes: Sequence[tables.Outcome]) -> dict[str, list[str]]:
+    """Return the losses, ranks, leads and starts of the schemes that all tables have, as columns."""
+    schemes = [name for name in plan.schemes if all(name in finished(outcome.runs) for outcome in outcomes)]
+    columns = {"scheme": schemes}
+    for outcome in outcomes:
+        losses = {name: {run["seed"]: run["loss"] for run in of} for name, of in finished(outcome.runs).items()}
+        ranks = {row["scheme"]: (rank, row) for rank, row in enumerate(outcome.rows, 1)}
+        cells = [
+            (f"{row['loss']:.3f} ({rank})", lead(losses, name, plan.reference), report.start_with_ends(row["start"]))
+            for name, (rank, row) in ((name, ranks[name]) for name in schemes)
+        ]
+        heads = [f"{outcome.name}: {head}" for head in ("loss (rank)", f"− {plan.reference}", "start")]
+        columns |= dict(zip(heads, map(list, zip(*cells, strict=True)), strict=True))
+    return columns
 
 
 def lead(losses: Mapping[str, Mapping[int, float]], scheme: str, reference: str) -> str:
@@ -223,18 +225,8 @@ def ladder_size() -> str:
     smallest, *_ = plan.tables().items()
     runs = [run for run in comparison_of("english")[1] if run["scheme"] in plan.schemes]
     outcomes = [tables.Outcome(*smallest, summarise(smallest[1], runs), runs), *larger]
-    columns: dict[str, list[str]] = {"scheme": [*plan.schemes]}
-    for outcome in outcomes:
-        losses = {name: {run["seed"]: run["loss"] for run in of} for name, of in finished(outcome.runs).items()}
-        ranks = {row["scheme"]: (rank, row) for rank, row in enumerate(outcome.rows, 1)}
-        cells = [
-            (f"{row['loss']:.3f} ({rank})", lead(losses, name, plan.reference), report.start_with_ends(row["start"]))
-            for name, (rank, row) in ((name, ranks[name]) for name in plan.schemes)
-        ]
-        heads = [f"{outcome.name}: {head}" for head in ("loss (rank)", f"− {plan.reference}", "start")]
-        columns |= dict(zip(heads, map(list, zip(*cells, strict=True)), strict=True))
     taus = [f"{each['tau']:.2f} ({' and '.join(each['tables'])})" for each in tables.agreement(plan, outcomes)]
-    found = tabulate(columns, "keys", "github", disable_numparse=True)
+    found = tabulate(by_table(plan, outcomes), "keys", "github", disable_numparse=True)
     return f"{found}\n\nKendall's τ of the orders by loss, with the seeds that both have: {', '.join(taus)}."
 
 
