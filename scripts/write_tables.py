@@ -197,15 +197,17 @@ def ladder_budget() -> str:
 
 
 def by_table(plan: Plan, outcomes: Sequence[tables.Outcome]) -> dict[str, list[str]]:
-    """Return the losses, ranks, leads and starts of the schemes that all tables have, as columns."""
-    schemes = [name for name in plan.schemes if all(name in finished(outcome.runs) for outcome in outcomes)]
+    """Return the losses, ranks, leads and starts of the schemes that have runs, as columns."""
+    schemes = [name for name in plan.schemes if any(name in finished(outcome.runs) for outcome in outcomes)]
     columns = {"scheme": schemes}
     for outcome in outcomes:
         losses = {name: {run["seed"]: run["loss"] for run in of} for name, of in finished(outcome.runs).items()}
         ranks = {row["scheme"]: (rank, row) for rank, row in enumerate(outcome.rows, 1)}
         cells = [
             (f"{row['loss']:.3f} ({rank})", lead(losses, name, plan.reference), report.start_with_ends(row["start"]))
-            for name, (rank, row) in ((name, ranks[name]) for name in schemes)
+            if row is not None
+            else ("–", "–", "–")
+            for name, (rank, row) in ((name, ranks.get(name, (0, None))) for name in schemes)
         ]
         heads = [f"{outcome.name}: {head}" for head in ("loss (rank)", f"− {plan.reference}", "start")]
         columns |= dict(zip(heads, map(list, zip(*cells, strict=True)), strict=True))
