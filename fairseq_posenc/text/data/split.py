@@ -24,7 +24,7 @@ MAX_DOCUMENT_BYTES = 1 << 30
 ENOUGH_VALID_BYTES = 100_000
 """Bytes of text that make about 25,000 tokens: several thousand at least, however much the documents' lengths differ."""
 PARTS = 64
-"""Of equal size, in which large text is read for the vocabulary: of a file with less than a 64th of the text, one or none."""
+"""In which large text is read for the vocabulary, each of one size and from the file that a mark hits."""
 SAMPLED_PIECE = re.compile(r".{1,4096}(?!\S)|.{1,4096}", re.DOTALL)
 """A part of a line for the vocabulary, as long as it may be and before white space, if there is any. The time that sentencepiece
 takes grows faster than the length of what a line repeats."""
@@ -133,11 +133,11 @@ def _shares(sources: Sequence[Source], seed: int, enough: int) -> Iterator[tuple
     order = chance.sample(range(len(sources)), len(sources))
     total = estimated_text(sources)
     weights = [1 if total is None else estimated_text([source]) or 0 for source in sources]
+    whole, offset = max(1, sum(weights)), chance.random()
     marks = passed = 0
-    offset = chance.random()
     for index in order:
         passed += weights[index]
-        before, marks = marks, math.ceil(passed / max(1, sum(weights)) * PARTS - offset)
+        before, marks = marks, math.ceil(passed / whole * PARTS - offset)
         yield index, (marks - before) * enough / PARTS if total is None or total > enough else math.inf
 
 
