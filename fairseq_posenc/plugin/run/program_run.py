@@ -158,9 +158,6 @@ def report_errors(run: ProgramRun) -> Iterator[None]:
         yield
         if hydra_job.job_number() is None:  # the jobs of a multirun share the group
             leave_process_group()
-    except KeyboardInterrupt:  # PyTorch raises it in spawned processes when their parent ends
-        launchers.have_ended(launchers.launchers())
-        raise
     except Exception as error:
         if run.program is None:
             raise

@@ -11,10 +11,11 @@ from fairseq_posenc.plugin.checkpoint.loading import load as load_checkpoint
 
 pytestmark = [needs_deepspeed, pytest.mark.slow]
 
+SPAWNED = (sys.executable, "-m", "fairseq_posenc.train", "--distributed-world-size", 2)
 LAUNCHERS = [
     pytest.param(torchrun(), id="torchrun"),
     pytest.param(deepspeed_launcher(), id="deepspeed"),
-    pytest.param((sys.executable, "-m", "fairseq_posenc.train", "--distributed-world-size", 2), id="python"),
+    pytest.param(SPAWNED, id="python"),
 ]
 
 
@@ -33,7 +34,8 @@ def test_a_killed_launcher_takes_its_processes_along(english_data_bin, train, tm
             each.kill()
     output = (tmp_path / "log").read_text()
     assert not alive, output[-3000:]
-    assert f"the launcher of this process (process {process.pid}) has ended" in output
+    if launch != SPAWNED:  # these end at once, by the signal that PyTorch has asked for
+        assert f"the launcher of this process (process {process.pid}) has ended" in output
     reached = saved(save_dir)
     again = train("--deepspeed-config", "zero2", save_dir=save_dir, launch=launch, updates=reached + 2)
     assert list(again.curve) == [reached + 1, reached + 2]
